@@ -1,0 +1,20 @@
+// channels.cuh -- vectors of channels at one NHWC pixel, cut short where the channels end. Include kernel.cuh first.
+#pragma once
+
+#define VECTOR 16  // channels a thread takes; padding makes nearly every vector whole
+
+// `count` channels are there from p on; the rest of the vector is 0.
+VECTOR_FUNCTION Vector<VECTOR> load_channels(const float* p, int count) {
+    if (count >= VECTOR) return load<VECTOR>(p);
+    Vector<VECTOR> v = splat<VECTOR>(0.0f);
+    for (int i = 0; i < count; ++i) v.set(i, p[i]);
+    return v;
+}
+
+VECTOR_FUNCTION void store_channels(float* p, const Vector<VECTOR>& v, int count) {
+    if (count >= VECTOR) {
+        store(p, v);
+        return;
+    }
+    for (int i = 0; i < count; ++i) p[i] = v[i];
+}

@@ -1,0 +1,71 @@
+"""Which variant does a layer's work, and why: the user's word, or a static order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from minicnn.errors import InputError
+from minicnn.registry import Problem, Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A variant, and the clause that says why it and not another. None: nothing of ours applies."""
+
+    variant: Variant | None
+    reason: str
+
+
+def choose(problem: Problem, *, node: str, op: str, sources: tuple[str, ...] = (), wanted: Mapping[str, str]) -> Choice:
+    """Picks the variant for one layer.
+
+    wanted    {"conv": "im2col"} for every layer of an operator where it applies, {"Conv_12": "direct"} for one node
+    Raises    InputError: a variant wanted for this very node is unknown or doesn't apply
+    """
+    variants = problem.operator.variants()
+    refusals = {v.name: _refusal(v, problem) for v in variants}
+    able = [v for v in variants if not refusals[v.name]]
+    for name in (node, *sources):
+        if name in wanted:
+            return _wanted_for_node(variants, refusals, node=name, op=op, wanted=wanted[name])
+    preferred = wanted.get(op.lower())
+    if preferred is not None and any(v.name == preferred for v in able):
+        return Choice(variant=next(v for v in able if v.name == preferred), reason=f"asked for all {op}")
+    if not able:
+        return Choice(variant=None, reason="; ".join(f"{name}: {why}" for name, why in refusals.items()))
+    reason = "the only one that applies" if len(able) == 1 else f"last of {len(able)} rungs that apply"
+    if preferred is not None:
+        reason = f"{preferred} was asked for: {refusals.get(preferred, 'no such variant here')}"
+    return Choice(variant=able[-1], reason=reason)
+
+
+def _refusal(variant: Variant, problem: Problem) -> str:
+    if problem.precision not in variant.precisions:
+        return f"computes in {', '.join(variant.precisions)}, not in {problem.precision}"
+    if variant.dtypes is not None and not variant.is_view:
+        for operand in (*problem.inputs, *problem.outputs):
+            if operand is not None and operand.dtype not in variant.dtypes:
+                return f"{operand.name} is {operand.dtype}, not {' or '.join(variant.dtypes)}"
+    return variant.applies(problem)
+
+
+def _wanted_for_node(variants: tuple[Variant, ...], refusals: Mapping[str, str], *, node: str, op: str, wanted: str) -> Choice:
+    if wanted not in refusals:
+        raise InputError("no such variant", node=node, operator=op, found=wanted, accepted=", ".join(refusals))
+    if refusals[wanted]:
+        raise InputError("the variant doesn't apply to this node", node=node, operator=op, found=f"{wanted}: {refusals[wanted]}")
+    return Choice(variant=next(v for v in variants if v.name == wanted), reason="asked for this node")
+
+
+def check_wanted(wanted: Mapping[str, str], nodes: Mapping[str, str]) -> None:
+    """Refuses a request that names neither an operator nor a node of the graph (`nodes`: name -> operator)."""
+    operators = {op.lower() for op in nodes.values()}
+    for name, variant in wanted.items():
+        if name not in nodes and name not in operators:
+            raise InputError(
+                "--variant names neither a node nor an operator of this model",
+                found=f"{name}={variant}",
+                accepted=f"an operator ({', '.join(sorted(operators))}) or a node's name (see: minicnn plan)",
+            )
+

@@ -1,0 +1,275 @@
+"""The public face: load a model, plan it on a device, run it, profile it.
+
+    model = minicnn.load("model.onnx")
+    engine = model.plan(device="host", threads=2)
+    outputs = engine.run(x)
+    record = engine.profile(x, repeat=50, record="run.h5")
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from minicnn import measure, onnx_file, shapes
+from minicnn.device import open_device
+from minicnn.device.base import Device
+from minicnn.errors import InputError
+from minicnn.execute import Executable, Timing, check_inputs
+from minicnn.graph import Graph, TensorType
+from minicnn.plan import Layer, Plan, plan
+from minicnn.record import RunRecord
+from minicnn.rewrite import rewrite
+
+Inputs = np.ndarray | Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a model is to be planned.
+
+    fuse        False: one layer per ONNX node
+    variants    {"conv": "im2col", "Conv_12": "direct"}: an operator's (where it applies) or a node's
+    precision   "fp32"
+    fallback    whether operators without a kernel of ours may run through onnx's evaluator
+    """
+
+    fuse: bool = True
+    variants: Mapping[str, str] = field(default_factory=dict)
+    precision: str = "fp32"
+    fallback: bool = True
+
+
+class Model:
+    """A loaded network, not yet tied to a device. `graph` is what the file says."""
+
+    def __init__(self, graph: Graph, *, input_shapes: Mapping[str, Sequence[int]], batch: int | None):
+        self.graph = graph
+        self._shapes = {name: tuple(shape) for name, shape in input_shapes.items()}
+        self._batch = batch
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        """name -> type, symbolic dimensions as the file has them."""
+        return {name: self.graph.types[name] for name in self.graph.inputs}
+
+    def with_shapes(self, input_shapes: Mapping[str, Sequence[int]]) -> Model:
+        """A copy whose inputs have these shapes, where the file leaves them open."""
+        return Model(self.graph, input_shapes={**self._shapes, **input_shapes}, batch=self._batch)
+
+    def resolve(self, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+        """The graph with every shape known that can be, constants folded.
+
+        Raises    ShapeError: a dimension is left open, or the shapes contradict the file
+        """
+        given = self._shapes | {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
+        return shapes.resolve(self.graph, given, self._batch)
+
+    def make_plan(self, *, input_shapes: Mapping[str, Sequence[int]] | None = None, options: Options | None = None) -> Plan:
+        """The plan alone, without any device."""
+        return _plan(self.resolve(input_shapes), options or Options())
+
+    def plan(
+        self,
+        *,
+        device: str | Device = "auto",
+        threads: int | None = None,
+        fuse: bool = True,
+        variants: Mapping[str, str] | None = None,
+        precision: str = "fp32",
+        fallback: bool = True,
+    ) -> Engine:
+        """Ready to run: planned, kernels built, weights packed and uploaded.
+
+        device   "auto" (a GPU where there is one), "host", "cuda", "cuda:1", or an open Device, which stays the caller's
+        threads  of the host device; None: all processors this process may use
+        Raises   MinicnnError of the kind that fits: what is missing, unsupported or contradictory
+        """
+        options = Options(fuse=fuse, variants=variants or {}, precision=precision, fallback=fallback)
+        opened = open_device(device, threads=threads) if isinstance(device, str) else device
+        try:
+            return Engine(self, opened, options, owns_device=isinstance(device, str))
+        except BaseException:
+            if isinstance(device, str):
+                opened.close()
+            raise
+
+
+def load(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, *, batch: int | None = None) -> Model:
+    """Reads an ONNX file.
+
+    shapes  input name -> shape, where the file leaves dimensions open
+    batch   the first dimension of every input
+    Raises  ModelError: not a readable, consistent model
+    """
+    return Model(onnx_file.load(Path(path)), input_shapes=shapes or {}, batch=batch)
+
+
+def _plan(graph: Graph, options: Options) -> Plan:
+    ready = rewrite(graph) if options.fuse else graph
+    return plan(ready, wanted=options.variants, precision=options.precision, allow_fallback=options.fallback)
+
+
+class Engine:
+    """A model on a device. Plans once for each set of input shapes and keeps them all.
+
+    Not thread-safe: one caller at a time. `close`, or use as a context manager, to give the device's memory back.
+    """
+
+    def __init__(self, model: Model, device: Device, options: Options, *, owns_device: bool):
+        self.model = model
+        self.device = device
+        self.options = options
+        self._owns_device = owns_device
+        self._chains: dict[tuple[tuple[int, ...], ...], _Chain] = {}
+        self._first = self._chain_for(model.resolve())
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for chain in self._chains.values():
+            chain.close()
+        self._chains.clear()
+        if self._owns_device:
+            self.device.close()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan for the shapes the engine was made with (its first segment, where shapes become known late)."""
+        return self._first.head.plan
+
+    def run(self, x: Inputs) -> dict[str, np.ndarray]:
+        """Outputs by name, of the logical shapes that ONNX says.
+
+        x         an array where the model has one input, else {name: array}
+        Raises    InputError: names, shapes or dtypes that don't fit
+        """
+        inputs, chain = self._prepare(x)
+        return chain.timed_run(inputs, profiled=False)[0]
+
+    def profile(
+        self,
+        x: Inputs,
+        *,
+        repeat: int = 50,
+        record: str | Path | None = None,
+        command: str = "",
+        seed: int | None = None,
+        progress: bool = False,
+    ) -> RunRecord:
+        """Plain and profiled runs in turn, `repeat` of each behind the warm-up, which is kept and flagged.
+
+        record    an HDF5 file, written as the run goes and in place only when it has ended well
+        Raises    InputError, OutputError
+        """
+        if repeat < 1:
+            raise InputError("nothing to measure", expected="at least 1 repetition", found=repeat)
+        inputs, chain = self._prepare(x)
+        return measure.profile(
+            chain, inputs, device=self.device, graph=self.model.graph, precision=self.options.precision, repeat=repeat,
+            path=None if record is None else Path(record), command=command, seed=seed, progress=progress,
+        )  # fmt: skip
+
+    def tensors(self, x: Inputs, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Intermediate tensors as this engine computes them: {name: array}.
+
+        Raises    InputError: a name that no layer of the plan writes (it may have been fused away)
+        """
+        inputs, chain = self._prepare(x)
+        written = [o.name for layer in chain.layers for o in layer.outputs]
+        for name in names:
+            if name not in written:
+                raise InputError("no layer writes this tensor", tensor=name, accepted=", ".join(written[-20:]),
+                                 remedy="--fuse none keeps every tensor")  # fmt: skip
+        found: dict[str, np.ndarray] = {}
+        for _, _, outputs in chain.head.walk(inputs):
+            found |= {name: value for name, value in outputs.items() if name in names}
+        return found
+
+    def walk(self, x: Inputs) -> Iterator[tuple[Layer, dict[str, np.ndarray], dict[str, np.ndarray]]]:
+        """A run layer by layer: (layer, tensors it read, tensors it wrote), as `minicnn.check` wants it."""
+        inputs, chain = self._prepare(x)
+        chain.timed_run(inputs, profiled=False)  # so that all segments are there
+        for segment in chain.segments:
+            feeds = {o.name: inputs[o.name] for o in segment.plan.inputs}
+            for layer, before, after in segment.walk(feeds):
+                inputs = inputs | after
+                yield layer, before, after
+
+    def _prepare(self, x: Inputs) -> tuple[dict[str, np.ndarray], _Chain]:
+        names = list(self.model.graph.inputs)
+        if isinstance(x, Mapping):
+            given = {name: np.asarray(value) for name, value in x.items()}
+        elif len(names) == 1:
+            given = {names[0]: np.asarray(x)}
+        else:
+            raise InputError("the model has several inputs", file=self.model.graph.file, expected=f"a mapping with {names}")
+        chain = self._first
+        fits = all(n in given and given[n].shape == o.shape for n, o in zip(names, chain.head.plan.inputs, strict=True))
+        if not fits and set(given) == set(names):
+            key = tuple(given[n].shape for n in names)
+            chain = self._chains.get(key) or self._chain_for(self.model.resolve({n: given[n].shape for n in names}))
+        return check_inputs(chain.head.plan.inputs, given, file=self.model.graph.file), chain
+
+    def _chain_for(self, graph: Graph) -> _Chain:
+        chain = _Chain(graph, self.device, self.options)
+        self._chains[tuple(o.shape for o in chain.head.plan.inputs)] = chain
+        return chain
+
+
+class _Chain:
+    """The segments of one plan: one executable, and where shapes become known at run time, those behind it."""
+
+    def __init__(self, graph: Graph, device: Device, options: Options):
+        self.device = device
+        self.options = options
+        self.outputs = graph.outputs
+        self.head = Executable(_plan(graph, options), device)
+        self._tails: dict[tuple[tuple[int, ...], ...], _Chain] = {}
+        self._last_tail: _Chain | None = None
+
+    def close(self) -> None:
+        self.head.close()
+        for tail in self._tails.values():
+            tail.close()
+
+    @property
+    def segments(self) -> Iterator[Executable]:
+        """The executables of the last run, in order."""
+        yield self.head
+        if self._last_tail is not None:
+            yield from self._last_tail.segments
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(layer for segment in self.segments for layer in segment.plan.layers)
+
+    def timed_run(self, inputs: Mapping[str, np.ndarray], *, profiled: bool) -> tuple[dict[str, np.ndarray], Timing]:
+        found, timing = self.head.timed_run(inputs, profiled=profiled)
+        rest = self.head.plan.rest
+        if rest is None:
+            return found, timing
+        start = time.perf_counter_ns()
+        border = {name: found[name] for name in rest.inputs}
+        key = tuple(a.shape for a in border.values())
+        if key not in self._tails:
+            types = {n: TensorType(dtype=str(a.dtype), shape=a.shape) for n, a in border.items()}
+            graph = shapes.resolve(replace(rest, types={**rest.types, **types}), {n: a.shape for n, a in border.items()}, None)
+            self._tails[key] = _Chain(graph, self.device, self.options)
+        self._last_tail = self._tails[key]
+        outputs, later = self._last_tail.timed_run(border, profiled=profiled)
+        return outputs, Timing(
+            layer_us=np.concatenate([timing.layer_us, later.layer_us]),
+            device_us=timing.device_us + later.device_us,
+            upload_us=timing.upload_us + later.upload_us,
+            download_us=timing.download_us + later.download_us,
+            wall_us=timing.wall_us + (time.perf_counter_ns() - start) / 1e3,
+        )

@@ -1,0 +1,226 @@
+"""Operators without a kernel of ours: ONNX's own shape inference, and its reference evaluator on the CPU.
+
+Source    onnx.shape_inference, onnx.reference
+Not here  convolution and pooling: the evaluator's pooling is often wrong, and both belong on the device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, shape_inference
+
+from minicnn.errors import ModelError, ShapeError, UnsupportedError
+from minicnn.graph import Dim, Graph, Node, TensorType
+
+REFUSED = frozenset(
+    "Conv ConvInteger ConvTranspose DeformConv QLinearConv MaxPool AveragePool LpPool GlobalMaxPool "
+    "GlobalAveragePool GlobalLpPool MaxRoiPool MaxUnpool".split()
+)
+SMALL = 1024  # elements of a constant that shape inference is given: target shapes, axes, scales, not weights
+
+Arrays = tuple[Any, ...]  # numpy arrays; None for an output the node doesn't have
+
+
+def is_refused(node: Node) -> bool:
+    """Whether the node, or a node of its subgraphs, is one that never falls back."""
+    return (node.domain == "" and node.op in REFUSED) or _holds_refused(_graphs_of(node))
+
+
+def to_proto(node: Node, graph: Graph) -> onnx.NodeProto:
+    """The node as ONNX writes it, captured inputs left to its subgraphs again."""
+    inputs = node.inputs[: len(node.inputs) - len(node.captured)]
+    proto = helper.make_node(node.op, inputs, node.outputs, name=node.name, domain=node.domain)
+    for key, value in node.attributes.items():
+        kind = None
+        if isinstance(value, tuple) and not value:  # of integers? Of floats? Only the schema knows
+            known: Any = _schema(node, graph).attributes.get(key)
+            if known is None:
+                raise UnsupportedError(f"no attribute '{key}'", node=node.name, operator=node.op)
+            kind = known.type.value
+        proto.attribute.append(helper.make_attribute(key, _for_proto(value), attr_type=kind))
+    return proto
+
+
+def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
+    """Types of the node's outputs from the types (and small constants) of its inputs, as far as they follow.
+
+    An extent that depends on data comes out as None, a type of which nothing is known as None altogether.
+
+    Raises    ShapeError: shapes or types that don't fit together
+              UnsupportedError: an operator ONNX doesn't know, or one that makes sequences
+    """
+    if (node.domain, node.op) not in graph.functions:
+        _schema(node, graph)
+    model = _model(node, graph, with_constants=True)
+    try:
+        inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as error:  # C++ exceptions arrive as several types
+        raise ShapeError(f"inputs that don't fit: {error}", node=node.name, operator=node.op) from None
+    known = {dim for name in node.inputs if name in graph.types for dim in graph.types[name].shape or ()}
+    found = {value.name: _type(value, known, node) for value in inferred.graph.output}
+    return tuple(found.get(name) for name in node.outputs)
+
+
+def is_optional(node: Node, graph: Graph, output: int) -> bool:
+    """Whether the operator may leave this output away."""
+    try:
+        formal = _schema(node, graph).outputs
+    except UnsupportedError:
+        return False
+    return output < len(formal) and formal[output].option == onnx.defs.OpSchema.FormalParameterOption.Optional
+
+
+def function(node: Node, graph: Graph) -> Callable[..., Arrays]:
+    """The node as a Python function: arrays of its inputs (None: absent) in, one array for each output back.
+
+    Raises    UnsupportedError: refused, or unknown to the evaluator; later, from the function, ModelError
+    """
+    may_call = (node.domain, node.op) in graph.functions or _graphs_of(node)
+    if is_refused(node) or (may_call and _holds_refused(graph.functions.values())):
+        raise UnsupportedError("an operator that never falls back", node=node.name, operator=node.op)
+    from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and most models never need it
+
+    try:
+        evaluator = ReferenceEvaluator(_model(node, graph, with_constants=False))
+    except Exception as error:  # the evaluator's operators raise what they like
+        raise UnsupportedError(
+            f"onnx's evaluator can't do this operator: {_brief(error)}", node=node.name, operator=node.op
+        ) from None
+    dtypes = _output_dtypes(node, graph)
+
+    def call(*arrays: np.ndarray | None) -> Arrays:
+        feeds = {inner: array for (_, inner), array in zip(_bindings(node), arrays, strict=True) if inner}
+        try:
+            with np.errstate(all="ignore"):
+                results = dict(zip(evaluator.output_names, evaluator.run(None, feeds), strict=True))
+            return tuple(_array(results[name], dtypes.get(name)) if name else None for name in node.outputs)
+        except Exception as error:
+            raise ModelError(
+                f"onnx's evaluator failed: {_brief(error)}", node=node.name, operator=node.op
+            ) from None
+
+    return call
+
+
+def evaluate(node: Node, graph: Graph, arrays: Iterable[np.ndarray | None]) -> Arrays:
+    """The node's outputs for these inputs, now: what folds constants."""
+    return function(node, graph)(*arrays)
+
+
+def _bindings(node: Node) -> list[tuple[str, str]]:
+    """For each input the tensor and the name the evaluator sees it by; they differ in captured ones only."""
+    split = len(node.inputs) - len(node.captured)
+    inner = (*node.inputs[:split], *node.captured)
+    return list(zip(node.inputs, inner, strict=True))
+
+
+def _model(node: Node, graph: Graph, *, with_constants: bool) -> onnx.ModelProto:
+    """A model of this node alone. Opsets of domains it can't mention stay out: they need not make sense."""
+    needs_all = bool(graph.functions) or bool(_graphs_of(node))
+    opsets = {d: v for d, v in graph.opsets.items() if needs_all or d in ("", node.domain)}
+    opsets.setdefault("", onnx.defs.onnx_opset_version())
+    values, constants = {}, {}
+    for name, inner in _bindings(node):
+        constant = graph.constants.get(name)
+        if with_constants and constant is not None and constant.size <= SMALL:
+            constants[inner] = numpy_helper.from_array(constant, inner)
+        elif inner:
+            values[inner] = _value_info(inner, graph.types.get(name))
+    one = helper.make_graph(
+        [to_proto(node, graph)],
+        "fallback",
+        list(values.values()),
+        [helper.make_empty_tensor_value_info(name) for name in node.outputs if name],
+        list(constants.values()),
+    )
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    functions: list[Any] = list(graph.functions.values())
+    return helper.make_model(one, opset_imports=imports, functions=functions)
+
+
+def _value_info(name: str, known: TensorType | None) -> onnx.ValueInfoProto:
+    if known is None:
+        return helper.make_empty_tensor_value_info(name)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(known.dtype))
+    return helper.make_tensor_value_info(name, kind, known.shape)
+
+
+def _type(value: onnx.ValueInfoProto, known: set[Dim], node: Node) -> TensorType | None:
+    kind = value.type.WhichOneof("value")
+    if kind not in (None, "tensor_type"):
+        facts = {"node": node.name, "operator": node.op, "found": kind}
+        raise UnsupportedError("an operator whose output isn't a tensor", **facts)
+    tensor = value.type.tensor_type
+    if not tensor.elem_type:
+        return None
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+    if not tensor.HasField("shape"):
+        return TensorType(dtype=dtype, shape=None)
+    shape: list[Dim] = []
+    for dim in tensor.shape.dim:
+        if dim.HasField("dim_value"):
+            shape.append(int(dim.dim_value))
+        else:  # shape inference makes up names for what it doesn't know
+            shape.append(dim.dim_param if dim.dim_param in known else None)
+    return TensorType(dtype=dtype, shape=tuple(shape))
+
+
+def _output_dtypes(node: Node, graph: Graph) -> dict[str, str]:
+    """What the outputs' dtypes must be, where that is known: the evaluator computes some in float64."""
+    types: tuple[TensorType | None, ...] = tuple(graph.types.get(name) for name in node.outputs)
+    if any(name and known is None for name, known in zip(node.outputs, types, strict=True)):
+        try:
+            types = infer(node, graph)
+        except ModelError:
+            return {}
+    return {name: known.dtype for name, known in zip(node.outputs, types, strict=True) if known is not None}
+
+
+def _array(value: Any, dtype: str | None) -> np.ndarray:
+    if not isinstance(value, (np.ndarray, np.generic, int, float)):
+        raise TypeError(f"an output that isn't an array but {type(value).__name__}")
+    array = np.asarray(value)
+    return array if dtype in (None, "object") else array.astype(dtype, copy=False)
+
+
+def _schema(node: Node, graph: Graph) -> onnx.defs.OpSchema:
+    version = graph.opsets.get(node.domain, 1)
+    try:
+        return onnx.defs.get_schema(node.op, version, node.domain)
+    except Exception:
+        domain = node.domain or "ai.onnx"
+        raise UnsupportedError(
+            f"no such operator in opset {version} of '{domain}'", node=node.name, operator=node.op
+        ) from None
+
+
+def _for_proto(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return numpy_helper.from_array(value)
+    return [_for_proto(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _graphs_of(node: Node) -> list[Any]:
+    values = (value if isinstance(value, tuple) else (value,) for value in node.attributes.values())
+    return [item for items in values for item in items if isinstance(item, onnx.GraphProto)]
+
+
+def _holds_refused(bodies: Iterable[Any]) -> bool:
+    """Whether graphs or functions, or graphs within them, hold a node that never falls back."""
+    for body in bodies:
+        for node in body.node:
+            if node.op_type in REFUSED and node.domain in ("", "ai.onnx"):
+                return True
+            if _holds_refused(g for a in node.attribute for g in (*a.graphs, a.g)):
+                return True
+    return False
+
+
+def _brief(error: Exception) -> str:
+    """Its kind and first line, cut short: evaluator errors print whole tensors."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"

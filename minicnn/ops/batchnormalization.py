@@ -1,0 +1,190 @@
+"""BatchNormalization at inference: each channel shifted and scaled to the mean and variance the training set had.
+
+Shapes    x (N, C, ...), scale, B, mean, var (C) -> y of x's shape, float32
+Source    ONNX operator BatchNormalization; Ioffe, Szegedy 2015
+Not here  training mode, statistics per activation (spatial = 0): refused by name
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from minicnn.errors import ShapeError, UnsupportedError
+from minicnn.geometry import ceil_div, round_up
+from minicnn.graph import TensorType
+from minicnn.kernels import launch
+from minicnn.registry import Case, Cost, Orders, Packing, Problem, Variant, operator
+from minicnn.step import Kernel, Operand, Step, View
+from minicnn.tiling import tile
+
+_STATISTICS = ("scale", "B", "mean", "var")  # inputs 1 to 4
+
+
+@operator("BatchNormalization", opsets=(1, None))
+@dataclass(frozen=True, kw_only=True)
+class BatchNormalization:
+    epsilon: float = 1e-5
+    momentum: float = 0.9  # of training
+    spatial: int = 1  # until opset 8
+    is_test: int = 0  # until opset 6
+    consumed_inputs: tuple[int, ...] = ()  # until opset 5
+    training_mode: int = 0
+
+    def infer(
+        self, x: TensorType, scale: TensorType, b: TensorType, mean: TensorType, variance: TensorType
+    ) -> tuple[TensorType, ...]:
+        """Raises    ShapeError, UnsupportedError (training, statistics per activation)"""
+        if self.training_mode:
+            raise UnsupportedError("training mode", found="training_mode 1", accepted="0, inference")
+        if not self.spatial:
+            raise UnsupportedError("statistics per activation", found="spatial 0", accepted="1, per channel")
+        if len(x.extents) < 2:
+            raise ShapeError("too few axes", expected="x (N, C, ...)", found=x.extents)
+        for name, found in zip(_STATISTICS, (scale, b, mean, variance), strict=True):
+            if found.extents != (x.extents[1],):
+                raise ShapeError("one number for each channel", tensor=name, expected=(x.extents[1],), found=found.extents)
+        return (x,)
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (Direct(), Nhwc())
+
+    def cost(self, problem: Problem) -> Cost:
+        elements = math.prod(problem.y.shape)
+        return Cost(macs=elements, flops=2 * elements)
+
+    def reference(
+        self, x: np.ndarray, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    ) -> np.ndarray:
+        scale_shift = self.scale_shift(scale, b, mean, variance).reshape(2, -1, *(1,) * (x.ndim - 2))
+        return x.astype(np.float64) * scale_shift[0] + scale_shift[1]
+
+    def bound(
+        self, x: np.ndarray, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    ) -> np.ndarray:
+        """Fewer than 8 roundings on the way to each of the three terms."""
+        return 8 * 2.0**-24 * self.reference(np.abs(x), np.abs(scale), np.abs(b), -np.abs(mean), variance)
+
+    def scale_shift(self, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """The same map as y = x * result[0] + result[1], in float64."""
+        factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + self.epsilon)
+        return np.stack([factor, b.astype(np.float64) - mean.astype(np.float64) * factor])
+
+
+class _Normalization(Variant):
+    """The four statistics become [2, C] scales and shifts: at load where they are constants, else in a step before."""
+
+    may_overwrite = True
+
+    def applies(self, problem: Problem) -> str:
+        return "" if problem.x.dtype == "float32" else f"the input is {problem.x.dtype}, not float32"
+
+    def packings(self, problem: Problem) -> Mapping[int, Packing]:
+        statistics = _statistics(problem)
+        if not all(o.is_constant for o in statistics):
+            return {}
+        fold = problem.operator.scale_shift
+        rest = [o.value for o in statistics[1:]]
+        # a scale shared by two layers is packed with each one's own statistics
+        name = "_".join(["scale_shift", *(o.name for o in statistics[1:]), repr(problem.operator.epsilon)])
+        shape = (2, problem.x.shape[1])
+        return {1: Packing(name=name, shape=shape, function=lambda scale: fold(scale, *rest).astype(np.float32))}
+
+    def workspace_bytes(self, problem: Problem) -> int:
+        return 0 if self.packings(problem) else 8 * problem.x.shape[1]
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        scale_shift = _statistics(problem)[0]
+        if problem.workspace is None:
+            return self.apply(problem, scale_shift.view())
+        scale, b, mean, variance = _statistics(problem)
+        C = problem.x.shape[1]
+        fold = launch(
+            Kernel(file="batchnormalization.cu", entry="batchnormalization_fold"),
+            grid=(ceil_div(C, 64), 1, 1),
+            block=(64, 1, 1),
+            scale=scale,
+            b=b,
+            mean=mean,
+            variance=variance,
+            scale_shift=problem.workspace,
+            C=C,
+            epsilon=problem.operator.epsilon,
+        )
+        return (*fold, *self.apply(problem, problem.workspace.view()))
+
+    def apply(self, problem: Problem, scale_shift: View) -> tuple[Step, ...]:
+        raise NotImplementedError
+
+
+def _statistics(problem: Problem) -> tuple[Operand, ...]:
+    return tuple(o for o in problem.inputs[1:5] if o is not None)
+
+
+class Direct(_Normalization):
+    """One value a thread."""
+
+    name = "direct"
+
+    def apply(self, problem: Problem, scale_shift: View) -> tuple[Step, ...]:
+        N, C, *spatial = problem.x.shape
+        HW = math.prod(spatial)
+        block = min(256, round_up(HW, 32))
+        return launch(
+            Kernel(file="batchnormalization.cu", entry="batchnormalization"),
+            grid=(ceil_div(HW, block), C, N),
+            block=(block, 1, 1),
+            x=problem.x,
+            scale_shift=scale_shift,
+            y=problem.y,
+            C=C,
+            HW=HW,
+        )
+
+
+class Nhwc(_Normalization):
+    """One value a thread, channels side by side."""
+
+    name = "nhwc"
+
+    def orders(self, problem: Problem) -> Orders:
+        return Orders(inputs=("NHWC", "NCHW"), outputs=("NHWC",))
+
+    def apply(self, problem: Problem, scale_shift: View) -> tuple[Step, ...]:
+        x, y = problem.x, problem.y
+        N, C, *spatial = x.shape
+        pixels = N * math.prod(spatial)
+        grid, block = tile(columns=C, rows=pixels)
+        return launch(
+            Kernel(file="batchnormalization.cu", entry="batchnormalization_nhwc"),
+            grid=grid,
+            block=block,
+            x=x,
+            scale_shift=scale_shift,
+            y=y,
+            pixels=pixels,
+            C=C,
+            x_stride=x.pixel_stride,
+            y_stride=y.pixel_stride,
+        )
+
+
+def _case(shape: tuple[int, ...], norm: BatchNormalization, *, constants: tuple[int, ...] = (1, 2, 3, 4)) -> Case:
+    C = (shape[1],)
+    return Case(operator=norm, shapes=(shape, C, C, C, C), constants=constants, ranges={4: (0.01, 2.0)})
+
+
+CASES = {
+    "h differs from w": _case((2, 19, 5, 7), BatchNormalization()),
+    "one pixel, one channel": _case((1, 1, 1, 1), BatchNormalization()),
+    "more channels than a block": _case((1, 700, 2, 3), BatchNormalization()),
+    "epsilon counts": _case((1, 16, 3, 4), BatchNormalization(epsilon=0.5)),
+    "statistics at run time": _case((2, 70, 3, 4), BatchNormalization(), constants=()),
+    "variance at run time": _case((2, 6, 3, 4), BatchNormalization(epsilon=0.01), constants=(1, 2, 3)),
+    "no spatial axes": _case((5, 37), BatchNormalization()),
+    "1-D": _case((2, 18, 9), BatchNormalization()),
+    "3-D": _case((1, 3, 2, 5, 4), BatchNormalization()),
+}

@@ -1,0 +1,99 @@
+"""GlobalAveragePool: the mean of every channel over the whole image.
+
+Shapes    x (N, C, any spatial axes) -> y (N, C, 1, ...), float32
+Source    ONNX operator GlobalAveragePool
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from minicnn.errors import ShapeError
+from minicnn.geometry import ceil_div
+from minicnn.graph import TensorType
+from minicnn.kernels import launch
+from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
+from minicnn.step import Kernel, Step
+from minicnn.tiling import VECTOR, tile
+
+
+@operator("GlobalAveragePool", opsets=(1, None))
+@dataclass(frozen=True, kw_only=True)
+class GlobalAveragePool:
+    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
+        """Raises    ShapeError"""
+        if len(x.extents) < 3:
+            raise ShapeError("too few axes", expected="x (N, C, H, W)", found=x.extents)
+        return (TensorType(dtype=x.dtype, shape=(*x.extents[:2], *(1 for _ in x.extents[2:]))),)
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (Direct(), Nhwc())
+
+    def cost(self, problem: Problem) -> Cost:
+        return Cost(flops=math.prod(problem.x.shape))
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return x.astype(np.float64).mean(axis=tuple(range(2, x.ndim)), keepdims=True)
+
+    def bound(self, x: np.ndarray) -> np.ndarray:
+        return 4 * math.sqrt(math.prod(x.shape[2:])) * 2.0**-24 * self.reference(np.abs(x))
+
+
+class _Pooling(Variant):
+    def applies(self, problem: Problem) -> str:
+        return "" if problem.x.dtype == "float32" else f"the input is {problem.x.dtype}, not float32"
+
+
+class Direct(_Pooling):
+    """A channel a thread, its NCHW plane from end to end."""
+
+    name = "direct"
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        rows = math.prod(problem.y.shape)
+        return launch(
+            Kernel(file="globalaveragepool.cu", entry="globalaveragepool"),
+            grid=(ceil_div(rows, 64), 1, 1),
+            block=(64, 1, 1),
+            x=problem.x,
+            y=problem.y,
+            rows=rows,
+            HW=math.prod(problem.x.shape[2:]),
+        )
+
+
+class Nhwc(_Pooling):
+    """A vector of channels a thread."""
+
+    name = "nhwc"
+
+    def orders(self, problem: Problem) -> Orders:
+        return Orders(inputs=("NHWC",), outputs=("NHWC",))
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        x, y = problem.x, problem.y
+        channels = min(x.channels_padded, y.channels_padded)
+        grid, block = tile(columns=ceil_div(channels, VECTOR), rows=1, threads=32)
+        return launch(
+            Kernel(file="globalaveragepool.cu", entry="globalaveragepool_nhwc"),
+            grid=(grid[0], x.shape[0], 1),
+            block=block,
+            x=x,
+            y=y,
+            C=channels,
+            HW=math.prod(x.shape[2:]),
+            x_stride=x.pixel_stride,
+            y_stride=y.pixel_stride,
+        )
+
+
+CASES = {
+    "h differs from w": Case(operator=GlobalAveragePool(), shapes=((2, 19, 7, 9),)),
+    "one pixel": Case(operator=GlobalAveragePool(), shapes=((3, 16, 1, 1),)),
+    "more channels than a block": Case(operator=GlobalAveragePool(), shapes=((1, 1100, 3, 2),)),
+    "1-D": Case(operator=GlobalAveragePool(), shapes=((2, 5, 11),)),
+    "3-D": Case(operator=GlobalAveragePool(), shapes=((2, 5, 3, 4, 2),)),
+}

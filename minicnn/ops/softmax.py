@@ -1,0 +1,141 @@
+"""Softmax: numbers to shares that sum to one.
+
+Shapes    x -> y of the same shape, float32. From opset 13 on, shares along one axis; before, along `axis` and all
+          axes behind it as one
+Source    ONNX operator Softmax
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from minicnn.errors import ShapeError
+from minicnn.geometry import Shape, ceil_div, merge_axes
+from minicnn.graph import TensorType
+from minicnn.kernels import launch
+from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
+from minicnn.step import Kernel, Launch
+from minicnn.strided import Walk, walks
+
+UNIT_ROUNDOFF = 2.0**-24
+SMALLEST = 2.0**-126  # an exp below the normal numbers may become 0
+WARP_FROM = 64  # elements of a group: two for every lane of a warp
+WARPS = 4  # groups of a block
+
+
+class Thread(Variant):
+    """A thread a group."""
+
+    name = "thread"
+    may_overwrite = True
+
+    def orders(self, problem: Problem) -> Orders:
+        x = problem.x.shape
+        long_axes = [axis for axis in problem.operator.group_axes(x) if x[axis] > 1]
+        return Orders(inputs=("any" if len(long_axes) <= 1 else "NCHW",), outputs=("same",))
+
+    def steps(self, problem: Problem) -> tuple[Launch, ...]:
+        launches: list[Launch] = []
+        for walk, group in _walks(problem):
+            kernel = Kernel(file="softmax.cu", entry="softmax")
+            launches += launch(kernel, **walk.geometry(), **group, **walk.arguments("x", "y"))
+        return tuple(launches)
+
+
+class Warp(Thread):
+    """A warp a group."""
+
+    name = "warp"
+
+    def applies(self, problem: Problem) -> str:
+        size = problem.operator.group_size(problem.x.shape)
+        return "" if size >= WARP_FROM else f"groups of {size}, fewer than {WARP_FROM}"
+
+    def steps(self, problem: Problem) -> tuple[Launch, ...]:
+        launches: list[Launch] = []
+        for walk, group in _walks(problem):
+            groups, rows, *planes = walk.extents
+            grid = (ceil_div(groups, WARPS), rows, math.prod(planes))
+            kernel = Kernel(file="softmax.cu", entry="softmax_warp")
+            launches += launch(kernel, grid=grid, block=(32, WARPS, 1), **group, **walk.arguments("x", "y"))
+        return tuple(launches)
+
+
+def _walks(problem: Problem) -> list[tuple[Walk, dict[str, object]]]:
+    """Walks over the groups, and the kernel arguments that tell of one group."""
+    x, y = problem.x, problem.y
+    inside = problem.operator.group_axes(x.shape)
+    if not math.prod(x.shape):
+        return []
+    outside = [axis for axis in range(len(x.shape)) if axis not in inside]
+    size, steps = merge_axes(*(tuple(values[axis] for axis in inside) for values in (x.shape, x.strides, y.strides)))
+    assert len(size) == 1, "the axes of a group don't merge"
+    result = []
+    for walk in walks(*(tuple(values[axis] for axis in outside) for values in (x.shape, x.strides, y.strides))):
+        x_start, y_start = walk.starts
+        group = {"x": x.view(x_start), "y": y.view(y_start), "R": size[0], "x_step": steps[0][0], "y_step": steps[1][0]}
+        result.append((walk, group))
+    return result
+
+
+@operator("Softmax", opsets=(1, None))
+@dataclass(frozen=True, kw_only=True)
+class Softmax:
+    axis: int | None = None  # None: the last one; before opset 13 the second
+    opset: int = 13
+
+    def group_axes(self, shape: Shape) -> range:
+        rank = len(shape)
+        axis = (1 if self.opset < 13 else -1) if self.axis is None else self.axis
+        axis = axis + rank if axis < 0 else axis
+        return range(axis, rank) if self.opset < 13 else range(axis, axis + 1)
+
+    def group_size(self, shape: Shape) -> int:
+        return math.prod(shape[axis] for axis in self.group_axes(shape))
+
+    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
+        axes, rank = self.group_axes(x.extents), len(x.extents)
+        if not 0 <= axes.start < max(axes.stop, 1) <= rank:
+            raise ShapeError("the axis isn't one of the input's", found=self.axis, accepted=f"{-rank} to {rank - 1}")
+        return (x,)
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (Thread(), Warp())
+
+    def cost(self, problem: Problem) -> Cost:
+        return Cost(flops=5 * math.prod(problem.y.shape))  # compare, subtract, exp, add, divide
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        axes = tuple(self.group_axes(x.shape))
+        exact = x.astype(np.float64)
+        shares = np.exp(exact - exact.max(axis=axes, keepdims=True, initial=-np.inf))
+        return shares / shares.sum(axis=axes, keepdims=True)
+
+    def bound(self, x: np.ndarray) -> np.ndarray:
+        """Relative: x - m rounds to |x - m| u, which is exp's relative error beside its own 2 ulp; the sum has that of
+        its terms and its own roundings; the division one more."""
+        axes = tuple(self.group_axes(x.shape))
+        exact = x.astype(np.float64)
+        y = self.reference(x)
+        below = exact.max(axis=axes, keepdims=True, initial=-np.inf) - exact
+        of_sum = (y * (below + 4)).sum(axis=axes, keepdims=True) + 4 * math.sqrt(max(self.group_size(x.shape), 1))
+        return UNIT_ROUNDOFF * y * (below + 4 + of_sum + 1) + SMALLEST
+
+
+CASES = {
+    "classes": Case(operator=Softmax(), shapes=((3, 10),)),
+    "a thousand classes": Case(operator=Softmax(), shapes=((2, 1000),)),
+    "large numbers: exp alone would overflow": Case(operator=Softmax(), shapes=((3, 70),), ranges={0: (-200.0, 200.0)}),
+    "along the channels": Case(operator=Softmax(axis=1), shapes=((2, 5, 3, 7),)),
+    "along many channels": Case(operator=Softmax(axis=1), shapes=((2, 67, 3, 3),)),
+    "along rows": Case(operator=Softmax(axis=-2), shapes=((2, 5, 3, 7),)),
+    "opset 9 flattens behind the axis": Case(operator=Softmax(opset=9), shapes=((2, 5, 3, 7),)),
+    "opset 9, one pixel": Case(operator=Softmax(opset=9), shapes=((2, 70, 1, 1),)),
+    "opset 9, axis 0": Case(operator=Softmax(axis=0, opset=9), shapes=((3, 5),)),
+    "rank 1": Case(operator=Softmax(axis=0), shapes=((7,),)),
+    "a group of one": Case(operator=Softmax(), shapes=((5, 1),)),
+    "rank 6: more groups' axes than a grid has": Case(operator=Softmax(axis=1), shapes=((2, 3, 2, 3, 2, 3),)),
+}

@@ -1,0 +1,254 @@
+"""Operators and their variants: the contract, and the one table of who implements what.
+
+An operator is a frozen dataclass in `minicnn/ops/<op>.py`, its fields named as ONNX names the attributes:
+
+    infer(*types) -> tuple of TensorType      shapes in -> shapes out; raises ShapeError
+    variants() -> tuple of Variant            plain rung first
+    cost(problem) -> Cost                     MACs and FLOPs of the definition
+    reference(*arrays) -> array or tuple      the definition in numpy, float64
+
+and a module-level `CASES`. Files in that folder are found by themselves; there is no list to edit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from minicnn.errors import UnsupportedError
+from minicnn.geometry import PLAIN
+from minicnn.graph import Epilogue, Graph, Node
+from minicnn.step import Operand, Step
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Work that the definition asks for, whichever variant does it. FLOP = 2 x MAC for multiply-adds."""
+
+    macs: int = 0
+    flops: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """Memory orders a variant reads and writes: "NCHW", "NHWC", "any" (strides are honoured), "same" (as input 0).
+
+    One entry an input (constants' entries are ignored) and an output; the last entry stands for all that follow.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """A constant input rearranged once at load, after which the original is released unless others read it.
+
+    `name` tells packings of one tensor apart; `function(array) -> array of shape` does it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    function: Callable[[np.ndarray], np.ndarray] = field(compare=False, repr=False)
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One layer to be planned. Inputs an operator doesn't have are None.
+
+    While a variant is being chosen the operands' layouts are PLAIN; in `steps` they are the chosen ones, packed
+    constants stand in the place of the originals, and `workspace` is there if the variant asked for one.
+    """
+
+    operator: Any
+    inputs: tuple[Operand | None, ...]
+    outputs: tuple[Operand, ...]
+    epilogue: Epilogue = Epilogue()
+    precision: str = "fp32"
+    workspace: Operand | None = None
+
+    @property
+    def x(self) -> Operand:
+        first = self.inputs[0]
+        assert first is not None
+        return first
+
+    @property
+    def y(self) -> Operand:
+        return self.outputs[0]
+
+    def input(self, index: int) -> Operand | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    @property
+    def residual(self) -> Operand | None:
+        return self.inputs[-1] if self.epilogue.has_residual else None
+
+
+class Variant:
+    """One way to do an operator's work. Subclasses override what differs from these defaults."""
+
+    name = ""
+    precisions: tuple[str, ...] = ("fp32",)
+    dtypes: tuple[str, ...] | None = ("float32",)  # of all inputs and outputs; None: any
+    is_view = False  # no steps: the output is the input's memory under another shape
+    may_overwrite = False  # the output may take input 0's memory where nobody reads that any more
+
+    def applies(self, problem: Problem) -> str:
+        """"" where the variant can do the problem, else the reason why not, as a clause."""
+        return ""
+
+    def orders(self, problem: Problem) -> Orders:
+        return Orders(inputs=("NCHW",), outputs=("NCHW",))
+
+    def packings(self, problem: Problem) -> Mapping[int, Packing]:
+        """Input index -> how that constant is rearranged at load."""
+        return {}
+
+    def workspace_bytes(self, problem: Problem) -> int:
+        return 0
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What the table holds of an operator class."""
+
+    cls: Any
+    opsets: tuple[int, int | None]
+    parameters: Mapping[int, str]
+    fuses: tuple[str, ...]
+
+
+_TABLE: dict[tuple[str, str], Entry] = {}
+
+
+def operator(
+    op: str,
+    *,
+    opsets: tuple[int, int | None],
+    domain: str = "",
+    parameters: Mapping[int, str] | None = None,
+    fuses: tuple[str, ...] = (),
+) -> Callable[[T], T]:
+    """Enters an operator class into the table.
+
+    opsets      first and last version of the ONNX domain whose meaning the class knows (None: to the newest)
+    parameters  input index -> field: inputs that are constants and belong to the operator, not to the data
+    fuses       activations (and "Residual", "Bias") that every variant's epilogue can do
+    """
+
+    def enter(cls: T) -> T:
+        _TABLE[(domain, op)] = Entry(cls=cls, opsets=opsets, parameters=parameters or {}, fuses=fuses)
+        return cls
+
+    return enter
+
+
+@lru_cache(maxsize=1)
+def table() -> Mapping[tuple[str, str], Entry]:
+    """(domain, operator) -> entry, every file of minicnn/ops looked at."""
+    import minicnn.ops
+
+    for module in pkgutil.iter_modules(minicnn.ops.__path__):
+        importlib.import_module(f"minicnn.ops.{module.name}")
+    return _TABLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A node's operator with its attributes filled in, and the inputs that are data."""
+
+    operator: Any
+    inputs: tuple[str, ...]
+    fuses: tuple[str, ...]
+
+
+def bind(node: Node, graph: Graph) -> Bound:
+    """The operator of a node.
+
+    Raises    UnsupportedError with the reason: no kernel of ours, an opset or attribute it doesn't know, a parameter
+              that is computed at run time. The caller decides whether the fallback may take it.
+    """
+    entry = table().get((node.domain, node.op))
+    if entry is None:
+        raise UnsupportedError("no kernel of ours for this operator", node=node.name, operator=node.op)
+    version = graph.opsets.get(node.domain, 1)
+    first, last = entry.opsets
+    if version < first or (last is not None and version > last):
+        raise UnsupportedError(
+            "an opset this operator isn't known in", node=node.name, operator=node.op, found=version, accepted=entry.opsets
+        )
+    fields = {f.name for f in dataclasses.fields(entry.cls)}
+    values = {name: _plain(value) for name, value in node.attributes.items()}
+    kept = list(node.inputs)
+    for index, name in entry.parameters.items():
+        if index < len(kept) and kept[index]:
+            constant = graph.constants.get(kept[index])
+            if constant is None:
+                raise UnsupportedError("computed at run time", node=node.name, operator=node.op, tensor=f"{name} = {kept[index]}")
+            values[name] = _plain(constant)
+            kept[index] = ""
+    while kept and not kept[-1] and len(kept) > 1:
+        kept.pop()
+    if "opset" in fields:
+        values["opset"] = version
+    unknown = set(values) - fields
+    if unknown:
+        raise UnsupportedError("an attribute this operator doesn't know", node=node.name, operator=node.op, found=sorted(unknown))
+    try:
+        bound = entry.cls(**values)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedError("attributes that don't make sense", node=node.name, operator=node.op, found=error) from None
+    return Bound(operator=bound, inputs=tuple(kept), fuses=entry.fuses)
+
+
+def _plain(value: object) -> object:
+    """Attribute values and constant inputs as Python's own: ints, floats, strings, tuples of them."""
+    if isinstance(value, np.ndarray):
+        if value.ndim == 0:
+            return value.item()
+        return tuple(value.tolist()) if value.ndim == 1 else value
+    if isinstance(value, bytes):
+        return value.decode()
+    return tuple(value) if isinstance(value, list) else value
+
+
+def problem_of(
+    op: Any, inputs: tuple[Operand | None, ...], outputs: tuple[Operand, ...], *, epilogue: Epilogue = Epilogue(), precision: str = "fp32"
+) -> Problem:
+    """A problem with all layouts plain, as `applies` and `orders` want it."""
+    plain_inputs = tuple(None if o is None else o.with_layout(PLAIN) for o in inputs)
+    plain_outputs = tuple(o.with_layout(PLAIN) for o in outputs)
+    return Problem(operator=op, inputs=plain_inputs, outputs=plain_outputs, epilogue=epilogue, precision=precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One named instance of an operator for tests, `--check` and the kernel lab: random inputs in [-1, 1].
+
+    shapes     of the inputs, None for one that is absent
+    constants  input indices that are weights (known at load, may be packed)
+    dtype      of all inputs
+    epilogue   what is fused; a residual's shape is the last of `shapes`
+    ranges     input index -> (low, high) where [-1, 1] makes no sense (variances, divisors)
+    """
+
+    operator: Any
+    shapes: tuple[tuple[int, ...] | None, ...]
+    constants: tuple[int, ...] = ()
+    dtype: str = "float32"
+    epilogue: Epilogue = Epilogue()
+    ranges: Mapping[int, tuple[float, float]] = field(default_factory=dict)

@@ -1,0 +1,460 @@
+"""Runs on disk: one self-describing HDF5 file a run, readable whenever the writer was killed.
+
+HDF5 lays the file out in memory, complete and NaN-filled; it is written as `FILE.partial`, and from then on
+samples are overwritten in place by plain writes: no chunk is allocated, no index grows, so the file can be opened
+at every moment. (HDF5 itself, when a write fails, takes the process down with it as it closes.) A repetition counts
+once `is_finished` is set, after its samples. At the end `FILE.partial` becomes `FILE`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import io
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+
+from minicnn.errors import InputError, OutputError
+from minicnn.record import LayerFacts, RunRecord
+
+FORMAT = "minicnn run"
+SCHEMA_VERSION = 1
+CHUNK_BYTES = 64 * 1024
+PACKED_AT_MOST = 1000  # samples a byte, in a record that another tool compressed
+HDF5_ERRORS = (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, MemoryError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """One thing a record holds.
+
+    dims   () for an attribute of the file, ("layer",), ("rep",) or ("rep", "layer") for a dataset
+    dtype  "float64" (NaN: not measured), "int64", "bool" (an int8 that says so), "text" (UTF-8),
+           "texts" and "mapping": text too, a JSON list or object
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: str
+    unit: str
+    long_name: str
+
+
+def _table(*rows: tuple[str, str, str, str, str]) -> tuple[Quantity, ...]:
+    return tuple(
+        Quantity(name=name, dims=tuple(dims.split()), dtype=dtype, unit=unit, long_name=long_name)
+        for name, dims, dtype, unit, long_name in rows
+    )
+
+
+SCHEMA = _table(
+    ("rep", "rep", "int64", "1", "repetition, in the order of time"),
+    ("layer", "layer", "text", "", "layer, in the order of execution"),
+    ("is_finished", "rep", "bool", "1", "1 once all samples of the repetition are stored"),
+    ("is_warmup", "rep", "bool", "1", "1 for a repetition before the steady state"),
+    ("time_us", "rep layer", "float64", "us", "device time between the layer's boundaries, profiled run"),
+    ("gap_us", "rep layer", "float64", "us", "device idle before the layer, profiled run"),
+    ("enqueue_us", "rep layer", "float64", "us", "host time to hand the layer to the device, profiled run"),
+    ("plain_us", "rep", "float64", "us", "device time from first to last layer, plain run"),
+    ("wall_us", "rep", "float64", "us", "caller's clock from upload to download, plain run"),
+    ("upload_us", "rep", "float64", "us", "inputs to the device, plain run"),
+    ("download_us", "rep", "float64", "us", "outputs from the device, plain run"),
+    ("host_us", "rep", "float64", "us", "the engine's own host time, in no layer or transfer, plain run"),
+    ("unattributed_us", "rep", "float64", "us", "part of wall_us that nothing else claims"),
+    ("op", "layer", "text", "", "operator"),
+    ("nodes", "layer", "texts", "", "ONNX nodes the layer stands for"),
+    ("variant", "layer", "text", "", "way the operator is computed"),
+    ("reason", "layer", "text", "", "why this variant was chosen"),
+    ("kernel", "layer", "texts", "", "steps in order; launches with <<<grid, block>>>"),
+    ("macs", "layer", "int64", "1", "multiply-adds of the definition"),
+    ("flops", "layer", "int64", "1", "floating-point operations of the definition; 2 a multiply-add"),
+    ("bytes_min", "layer", "int64", "B", "compulsory traffic: inputs, weights and outputs moved once"),
+    ("bytes_moved", "layer", "int64", "B", "traffic that the variant asks for"),
+    ("live_bytes", "layer", "int64", "B", "inputs, outputs, activations, workspace alive while it runs"),
+    ("workspace_bytes", "layer", "int64", "B", "workspace of the variant"),
+    ("fingerprint", "layer", "text", "", "identity of the layer's launches"),
+    ("inputs", "layer", "texts", "", "tensors read: name, dtype, shape, layout"),
+    ("outputs", "layer", "texts", "", "tensors written: name, dtype, shape, layout"),
+    ("is_fallback", "layer", "bool", "1", "1 if it ran through onnx's evaluator on the CPU"),
+    ("format", "", "text", "", "always 'minicnn run'"),
+    ("schema_version", "", "int64", "1", "version of this table"),
+    ("model_file", "", "text", "", "the model as it was named"),
+    ("model_sha256", "", "text", "", "SHA-256 of the model file"),
+    ("command", "", "text", "", "what was typed"),
+    ("started", "", "text", "", "beginning of the run, ISO 8601, UTC"),
+    ("precision", "", "text", "", "fp32, tf32 or fp16"),
+    ("input_types", "", "mapping", "", "the network's inputs: name to dtype and shape"),
+    ("device", "", "text", "", "the device's own name"),
+    ("device_kind", "", "text", "", "host, cuda or sim"),
+    ("device_architecture", "", "text", "", "instruction set or compute capability"),
+    ("device_memory_bytes", "", "int64", "B", "memory of the device"),
+    ("threads", "", "int64", "1", "threads of the host device"),
+    ("versions", "", "mapping", "", "minicnn, its commit, libraries, compiler, driver"),
+    ("clocks", "", "mapping", "", "clocks of the device; each name ends in its unit"),
+    ("seeds", "", "mapping", "", "seeds of random inputs and weights"),
+    ("live_peak_bytes", "", "int64", "B", "largest live_bytes of any layer: no plan can be smaller"),
+    ("planned_peak_bytes", "", "int64", "B", "size of the planned arena, weights not included"),
+    ("touched_peak_bytes", "", "float64", "B", "high-water mark really written in the arena"),
+    ("allocated_peak_bytes", "", "float64", "B", "growth of the driver's or process's memory, all included"),
+    ("weights_bytes", "", "int64", "B", "weights, as packed for the device"),
+    ("inputs_bytes", "", "int64", "B", "inputs of the network"),
+    ("outputs_bytes", "", "int64", "B", "outputs of the network"),
+    ("activations_bytes", "", "int64", "B", "sum of all activations, as if none shared memory"),
+    ("workspaces_bytes", "", "int64", "B", "sum of all workspaces, as if none shared memory"),
+    ("closure_residual", "", "float64", "1", "unattributed part of wall_us, a fraction"),
+    ("profiling_overhead", "", "float64", "1", "what profiling adds to a plain run, a fraction"),
+)
+
+_OWN = ("rep", "layer", "is_finished", "format", "schema_version")  # the file's own, no fields of RunRecord
+ATTRIBUTES = {q.name: q for q in SCHEMA if not q.dims and q.name not in _OWN}
+SAMPLES = {q.name: q for q in SCHEMA if "rep" in q.dims and q.name not in _OWN}
+FACTS = {q.name: q for q in SCHEMA if q.dims == ("layer",) and q.name not in _OWN}
+_LAYER_FIELDS = {"layer": "name"} | {name: name for name in FACTS}  # dataset -> field of LayerFacts
+_BLANK: dict[str, Any] = {
+    "float64": math.nan, "int64": 0, "bool": False, "text": "", "texts": (), "mapping": {},
+}
+
+
+class Recorder:
+    """Takes a run's samples, one repetition at a time, and keeps each on disk as soon as it is there.
+
+        with Recorder("run.h5", layers, 50, {"device": "NVIDIA H200"}) as recorder:
+            recorder.add(0, time_us=..., plain_us=..., wall_us=..., is_warmup=True)
+        record = recorder.record
+
+    path         None: in memory alone
+    attributes   by the names in ATTRIBUTES; the others keep RunRecord's defaults
+    Raises       OutputError: the folder or the right to write is missing, the disk is full, another run is
+                 recording there, or what stands there is no record.
+
+    A record that stands there stays as it is until this one is complete; an unfinished run stays as
+    `FILE.partial`, unless none of its repetitions finished.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        layers: Sequence[LayerFacts],
+        repetitions: int,
+        attributes: Mapping[str, Any],
+    ):
+        unknown = set(attributes) - set(ATTRIBUTES)
+        if unknown:
+            raise TypeError(f"unknown attributes {sorted(unknown)}; known are {sorted(ATTRIBUTES)}")
+        self.layers = tuple(layers)
+        self.repetitions = repetitions
+        self.path = None if path is None else Path(os.path.realpath(path))
+        self.partial = None if self.path is None else self.path.with_name(self.path.name + ".partial")
+        self._attributes = dict(attributes)
+        self._finished = np.zeros(repetitions, bool)
+        extents = {"rep": repetitions, "layer": len(self.layers)}
+        self._samples = {
+            q.name: np.full([extents[d] for d in q.dims], _BLANK[q.dtype], q.dtype) for q in SAMPLES.values()
+        }
+        self._rows: dict[str, _Rows] = {}
+        self._descriptor: int | None = None
+        self._is_stored = False
+
+    @property
+    def record(self) -> RunRecord:
+        """What has been recorded so far, repetitions that didn't finish left out."""
+        place = self.path if self._is_stored else self.partial
+        return _record(self.layers, self._samples, self._attributes, self._finished, str(place or ""))
+
+    def __enter__(self) -> Recorder:
+        if self.path is None or self.partial is None:
+            return self
+        _refuse_to_replace(self.path)
+        try:
+            self._descriptor = _claim(self.partial)
+            image, self._rows = self._image()
+            os.ftruncate(self._descriptor, 0)
+            _write(self._descriptor, image, 0)
+        except OSError as error:
+            self._abandon()
+            raise _output_error(self.path, error) from None
+        return self
+
+    def add(self, rep: int, **samples: Any) -> None:
+        """Stores one repetition, counted from 0: scalars, or one value a layer; names as in SAMPLES."""
+        unknown = set(samples) - set(SAMPLES)
+        if unknown:
+            raise TypeError(f"unknown samples {sorted(unknown)}; known are {sorted(SAMPLES)}")
+        if not 0 <= rep < self.repetitions or self._finished[rep]:
+            raise ValueError(f"repetition {rep} is beyond {self.repetitions}, or was added before")
+        for name, value in samples.items():
+            row = np.asarray(value)
+            expected = self._samples[name].shape[1:]
+            if row.shape != expected:
+                raise ValueError(f"{name} of a repetition has shape {row.shape}, expected {expected}")
+            self._samples[name][rep] = row
+        if self._descriptor is not None:
+            try:
+                for name in samples:
+                    _write(self._descriptor, self._samples[name][rep].tobytes(), self._rows[name].offset(rep))
+                _write(self._descriptor, b"\1", self._rows["is_finished"].offset(rep))
+            except OSError as error:
+                raise _output_error(self.partial, error) from None
+        self._finished[rep] = True
+
+    def set(self, **attributes: float) -> None:
+        """Attributes known only after the repetitions, stored at the end. Numbers alone: a text could grow."""
+        for name, value in attributes.items():
+            if name not in ATTRIBUTES or ATTRIBUTES[name].dtype not in ("float64", "int64"):
+                raise TypeError(f"{name} is no number that a record holds")
+            self._attributes[name] = value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._descriptor is None or self.path is None or self.partial is None:
+            return
+        if error is not None:
+            self._abandon()
+            return
+        try:
+            # The same layout, so that only the numbers that were `set` differ: to die here harms nothing.
+            _write(self._descriptor, self._image()[0], 0)
+            os.fsync(self._descriptor)
+            os.replace(self.partial, self.path)
+        except OSError as failure:
+            self._abandon()
+            raise _output_error(self.path, failure) from None
+        self._is_stored = True
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    def _image(self) -> tuple[bytes, dict[str, _Rows]]:
+        return _image(self.layers, self._samples | {"is_finished": self._finished}, self._attributes)
+
+    def _abandon(self) -> None:
+        """Leaves FILE.partial for whoever wants its finished repetitions; one without any is removed."""
+        if self._descriptor is not None:
+            if not self._finished.any() and self.partial is not None:
+                self.partial.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _refuse_to_replace(path: Path) -> None:
+    """A slip of the finger must not cost a model, a picture or a device file."""
+    if not path.parent.is_dir():
+        raise OutputError("the record's folder isn't there", file=path, expected=f"the folder {path.parent}")
+    if path.is_dir():
+        raise OutputError("the record's place is a folder", file=path, expected="the name of a file")
+    if path.exists() and not (path.is_file() and path.stat().st_size == 0):
+        try:
+            with _open(path) as file:
+                is_ours = file.attrs.get("format") == FORMAT
+        except HDF5_ERRORS:
+            is_ours = False
+        if not is_ours:
+            raise OutputError("the record's place is taken by another file", file=path, remedy="another name")
+
+
+def _claim(partial: Path) -> int:
+    """Opens FILE.partial and locks it for as long as we live; what a killed run left there is taken over."""
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise OutputError("another run is recording there", file=partial, remedy="another name") from None
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
+
+
+def _write(descriptor: int, content: bytes, offset: int) -> None:
+    done = 0
+    while done < len(content):
+        done += os.pwrite(descriptor, content[done:], offset + done)
+
+
+def _output_error(path: Path | None, error: OSError) -> OutputError:
+    return OutputError("the record can't be written", file=path, found=error.strerror or error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Where in the file the repetitions of one dataset lie: `height` rows of `nbytes` bytes in each chunk."""
+
+    chunk_offsets: tuple[int, ...]
+    height: int
+    nbytes: int
+
+    def offset(self, rep: int) -> int:
+        if not self.nbytes:
+            return 0
+        return self.chunk_offsets[rep // self.height] + rep % self.height * self.nbytes
+
+
+def _image(
+    layers: tuple[LayerFacts, ...], samples: Mapping[str, np.ndarray], attributes: Mapping[str, Any]
+) -> tuple[bytes, dict[str, _Rows]]:
+    """The whole file as bytes, and where in it the samples lie.
+
+    The same layers, extents and texts give the same layout, whatever the samples. In the default file format: HDF5's newer ones mark a file that is open for writing, and a killed writer's
+    can't be opened again.
+    """
+    repetitions = len(samples["is_warmup"])
+    columns: dict[str, Any] = dict(samples)
+    columns["rep"] = np.arange(repetitions)
+    columns |= {name: [getattr(facts, field) for facts in layers] for name, field in _LAYER_FIELDS.items()}
+    defaults = {f.name: f.default for f in dataclasses.fields(RunRecord) if f.name in ATTRIBUTES}
+    defaults = {name: value for name, value in defaults.items() if value is not dataclasses.MISSING}
+    constants = {"format": FORMAT, "schema_version": SCHEMA_VERSION} | defaults | dict(attributes)
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for quantity in SCHEMA:
+            if not quantity.dims:
+                value = constants.get(quantity.name, _BLANK[quantity.dtype])
+                file.attrs.create(quantity.name, _encode(quantity, value), dtype=_stored_dtype(quantity))
+            else:
+                _create_dataset(file, quantity, columns[quantity.name])
+        file.flush()
+        rows = {name: _rows(file[name]) for name in samples}
+    return buffer.getvalue(), rows
+
+
+def _rows(dataset: h5py.Dataset) -> _Rows:
+    chunks = [dataset.id.get_chunk_info(i) for i in range(dataset.id.get_num_chunks())] if dataset.chunks else []
+    return _Rows(
+        chunk_offsets=tuple(c.byte_offset for c in sorted(chunks, key=lambda c: c.chunk_offset)),
+        height=dataset.chunks[0] if dataset.chunks else 1,
+        nbytes=dataset.dtype.itemsize * dataset[0:1].size,
+    )
+
+
+def _create_dataset(file: h5py.File, quantity: Quantity, column: Any) -> None:
+    if quantity.dtype in ("text", "texts"):
+        values = np.array([_encode(quantity, value) for value in column], dtype=object)
+    else:
+        values = np.asarray(column, dtype=_stored_dtype(quantity))
+    chunks: tuple[int, ...] | None = None  # an extent of 0 can't be chunked
+    if values.size:
+        row_bytes = max(values[0:1].size * 8, 1)
+        chunks = (min(max(CHUNK_BYTES // row_bytes, 1), len(values)), *values.shape[1:])
+    fill = math.nan if quantity.dtype == "float64" else None
+    dataset = file.create_dataset(
+        quantity.name, data=values, dtype=_stored_dtype(quantity), chunks=chunks, fillvalue=fill
+    )
+    dataset.attrs["units"] = quantity.unit
+    dataset.attrs["long_name"] = quantity.long_name
+    if quantity.dtype == "bool":
+        dataset.attrs["dtype"] = "bool"  # xarray's way to say it
+    if quantity.name in ("rep", "layer"):
+        dataset.make_scale(quantity.name)
+    else:
+        for axis, dim in enumerate(quantity.dims):
+            dataset.dims[axis].attach_scale(file[dim])
+
+
+def _stored_dtype(quantity: Quantity) -> Any:
+    if quantity.dtype in ("text", "texts", "mapping"):
+        return h5py.string_dtype("utf-8")
+    return np.dtype(np.int8 if quantity.dtype == "bool" else quantity.dtype)
+
+
+def _encode(quantity: Quantity, value: Any) -> Any:
+    if quantity.dtype in ("texts", "mapping"):
+        value = json.dumps(dict(value) if quantity.dtype == "mapping" else list(value), ensure_ascii=False)
+    if isinstance(value, str):
+        # HDF5 ends a text at the first NUL; a file name that isn't UTF-8 comes as lone surrogates
+        return value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
+    return value
+
+
+def read(path: str | os.PathLike[str]) -> RunRecord:
+    """A stored run, or what there is of one in a `.partial`, even while it is being recorded.
+
+    Raises    InputError: no such file, not HDF5, damaged, not a record of minicnn, or of a newer minicnn
+    """
+    place = Path(path)
+    if not place.exists():
+        partial = place.with_name(place.name + ".partial")
+        remedy = f"{partial} holds a run that didn't finish" if partial.exists() else None
+        raise InputError("there is no such record", file=place, remedy=remedy)
+    try:
+        with _open(place) as file:
+            return _read(file, place)
+    except PermissionError:
+        raise InputError("the record can't be read", file=place, found="no permission") from None
+    except (*HDF5_ERRORS, UnicodeError) as error:
+        is_hdf5 = place.is_file() and h5py.is_hdf5(place)
+        sentence = "the record is damaged" if is_hdf5 else "not an HDF5 file"
+        found = str(error).split("\n")[0]
+        raise InputError(sentence, file=place, expected="a record of minicnn", found=found) from None
+
+
+def _open(path: Path) -> h5py.File:
+    """To read, without a lock, so that a run can be looked at while it is recorded."""
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise ValueError("a folder" if path.is_dir() else "not a file")
+    return h5py.File(path, "r", locking=False)
+
+
+def _read(file: h5py.File, place: Path) -> RunRecord:
+    if file.attrs.get("format") != FORMAT:
+        expected = f"the attribute format = {FORMAT!r}"
+        raise InputError("an HDF5 file, but no record of minicnn", file=place, expected=expected)
+    version = int(file.attrs["schema_version"])
+    if version > SCHEMA_VERSION:
+        found, accepted = f"schema {version}", f"up to {SCHEMA_VERSION}"
+        raise InputError("a record of a newer minicnn", file=place, found=found, accepted=accepted)
+    extents = {"rep": len(file["rep"]), "layer": len(file["layer"])}
+    if extents["rep"] * extents["layer"] > PACKED_AT_MOST * place.stat().st_size:
+        raise ValueError("more samples than the file can hold")
+    columns = {q.name: _load(file, q, tuple(extents[d] for d in q.dims)) for q in SCHEMA if q.dims}
+    layers = tuple(
+        LayerFacts(**{field: columns[name][i] for name, field in _LAYER_FIELDS.items()})
+        for i in range(extents["layer"])
+    )
+    attributes = {name: _decode(q, file.attrs[name]) for name, q in ATTRIBUTES.items() if name in file.attrs}
+    samples = {name: columns[name] for name in SAMPLES}
+    return _record(layers, samples, attributes, columns["is_finished"], str(place))
+
+
+def _load(file: h5py.File, quantity: Quantity, shape: tuple[int, ...]) -> Any:
+    """One dataset, blank where an older minicnn didn't write it. Numbers of a layer come as Python's own."""
+    if quantity.name not in file:
+        blank = _BLANK[quantity.dtype]
+        return np.full(shape, blank, quantity.dtype) if "rep" in quantity.dims else [blank] * shape[0]
+    dataset = file[quantity.name]
+    if dataset.shape != shape:
+        raise ValueError(f"{quantity.name} has shape {dataset.shape}, expected {shape}")
+    if quantity.dims == ("layer",):
+        stored = dataset.asstr()[()] if quantity.dtype in ("text", "texts") else dataset[()]
+        return [_decode(quantity, value) for value in stored.tolist()]
+    return dataset[()].astype(quantity.dtype)
+
+
+def _decode(quantity: Quantity, stored: Any) -> Any:
+    if quantity.dtype == "texts":
+        return tuple(json.loads(stored))
+    if quantity.dtype == "mapping":
+        return dict(json.loads(stored))
+    return {"text": str, "bool": bool, "int64": int, "float64": float}[quantity.dtype](stored)
+
+
+def _record(
+    layers: tuple[LayerFacts, ...],
+    samples: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
+    finished: np.ndarray,
+    path: str,
+) -> RunRecord:
+    notes: tuple[str, ...] = ()
+    if not finished.all():
+        notes = (f"{finished.sum()} of {len(finished)} repetitions finished; the others are left out",)
+    kept: dict[str, Any] = {name: values[finished] for name, values in samples.items()}
+    return RunRecord(layers=layers, **kept, **attributes, path=path, notes=notes)

@@ -1,0 +1,411 @@
+"""Every operator test in one place: a case, a variant, a device, the float64 definition, and guards around all memory.
+
+    @pytest.mark.parametrize(*harness.grid("MaxPool"))
+    def test_maxpool(case, variant, device):
+        harness.check("MaxPool", case, variant, device)
+
+`check` runs a variant's steps directly on a device: no planner and no memory reuse, so that a fault is the kernel's.
+It is repeated for every arrangement in memory the variant says it honours, and once more with a NaN in the first input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minicnn import epilogue
+from minicnn.device.base import Device
+from minicnn.geometry import NHWC, PLAIN, Layout
+from minicnn.graph import Epilogue, TensorType
+from minicnn.registry import Case, Entry, Orders, Problem, Variant, problem_of, table
+from minicnn.step import Launch, Operand, View
+
+DEVICES = ("host",)
+GUARD_BYTES = 4096  # before and behind every buffer
+NAN_BYTE = 0xFF  # as float16, float32 or float64: NaN
+MARK_BYTE = 0x5A  # finite in every float type: an output element that nobody wrote isn't hidden by NaN != NaN
+
+
+def entry(op: str) -> Entry:
+    return table()[("", op)]
+
+
+def cases(op: str) -> Mapping[str, Case]:
+    """The operator file's CASES, those of this operator alone where the file holds several."""
+    cls = entry(op).cls
+    return {name: case for name, case in sys.modules[cls.__module__].CASES.items() if isinstance(case.operator, cls)}
+
+
+def grid(op: str) -> tuple[str, list[Any]]:
+    """Arguments for `pytest.mark.parametrize`: every case, with every variant that applies, on every device."""
+    parameters = []
+    known: set[str] = set()
+    used: set[str] = set()
+    for case_name, case in cases(op).items():
+        problem = _problem(case, arrays_of(case))
+        variants = case.operator.variants()
+        usable = [v for v in variants if not v.applies(problem)]
+        assert usable, f"{op}, case {case_name!r}: no variant applies: {[v.applies(problem) for v in variants]}"
+        known |= {v.name for v in variants}
+        used |= {v.name for v in usable}
+        for variant, device in itertools.product(usable, DEVICES):
+            parameters.append(pytest.param(case_name, variant.name, device, id=f"{case_name}-{variant.name}-{device}"))
+    assert parameters, f"{op} has no cases"
+    assert used == known, f"{op}: no case for the variants {sorted(known - used)}"
+    return "case, variant, device", parameters
+
+
+def arrays_of(case: Case) -> list[np.ndarray | None]:
+    """Seeded random inputs: floats in [-1, 1] (or the case's own range), small integers, booleans."""
+    seed = zlib.crc32(f"{case.operator}{case.shapes}".encode())
+    rng = np.random.default_rng(seed)
+    result: list[np.ndarray | None] = []
+    for index, shape in enumerate(case.shapes):
+        if shape is None:
+            result.append(None)
+        elif case.dtype == "bool":
+            result.append(rng.integers(0, 2, shape).astype(bool))
+        elif np.issubdtype(np.dtype(case.dtype), np.integer):
+            low, high = case.ranges.get(index, (-9, 9))
+            result.append(rng.integers(int(low), int(high), shape, endpoint=True).astype(case.dtype))
+        else:
+            low, high = case.ranges.get(index, (-1.0, 1.0))
+            result.append(rng.uniform(low, high, shape).astype(case.dtype))
+    return result
+
+
+def problem(op: str, case_name: str) -> Problem:
+    """The case as a variant's `applies` sees it."""
+    case = cases(op)[case_name]
+    return _problem(case, arrays_of(case))
+
+
+def check(op: str, case_name: str, variant_name: str, device_name: str = "host") -> None:
+    """Runs one variant of one case in every arrangement and holds the result against the definition in float64."""
+    case = cases(op)[case_name]
+    variant = next(v for v in case.operator.variants() if v.name == variant_name)
+    device = open_device(device_name)
+    arrays = arrays_of(case)
+    problem = _problem(case, arrays)
+    assert not variant.applies(problem), variant.applies(problem)
+    where = f"replay with harness.check({op!r}, {case_name!r}, {variant_name!r}, {device_name!r})"
+    exact, bounds = _definition(case, arrays, arrays)
+    for output, reference in zip(problem.outputs, exact, strict=True):
+        assert output.shape == reference.shape, f"infer says {output.shape}, reference gives {reference.shape}; {where}"
+    if variant.is_view:
+        assert arrays[0] is not None
+        np.testing.assert_array_equal(arrays[0].reshape(problem.y.shape), exact[0], err_msg=where)
+        return
+    poisoned = _with_nan(case, arrays)
+    for arrangement in arrangements(problem, variant):
+        found = _run(device, variant, problem, arrangement, arrays, f"{arrangement.label}; {where}")
+        _compare(found, exact, bounds, problem.outputs, f"{arrangement.label}; {where}")
+        if poisoned is not None:
+            where_nan = f"{arrangement.label}, a NaN in input 0; {where}"
+            exact_nan, _ = _definition(case, poisoned, arrays)
+            found = _run(device, variant, problem, arrangement, poisoned, where_nan)
+            _compare(found, exact_nan, bounds, problem.outputs, where_nan)
+
+
+def onnx_witness(op: str, case_name: str) -> None:
+    """Holds `reference` (not a kernel) against onnxruntime on a model of this one node; the epilogue is left out."""
+    case = _without_epilogue(cases(op)[case_name])
+    arrays = arrays_of(case)
+    exact, bounds = _definition(case, arrays, arrays)
+    found = _onnxruntime(op, case, arrays)
+    _compare(found, exact, bounds, _problem(case, arrays).outputs, f"onnxruntime; harness.onnx_witness({op!r}, {case_name!r})")
+
+
+@cache
+def open_device(name: str) -> Device:
+    """A device of this kind, opened once a test session."""
+    if name == "host":
+        from minicnn.device.host import HostDevice
+
+        return HostDevice()
+    raise ValueError(f"no device {name}; known are {DEVICES}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """How the operands of one run lie in memory; `in_place`: output 0 takes input 0's memory."""
+
+    label: str
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    in_place: bool = False
+
+
+def arrangements(problem: Problem, variant: Variant) -> Iterator[Arrangement]:
+    """Every meaning of "any", padded, dense and as slices of wider tensors, and in place where that is allowed."""
+    orders = variant.orders(problem)
+    any_in = ("NCHW", "NHWC") if "any" in orders.inputs else ("-",)
+    any_out = ("NCHW", "NHWC") if "any" in orders.outputs else ("-",)
+    seen = set()
+    for first, second, form in itertools.product(any_in, any_out, ("padded", "dense", "slice")):
+        inputs, outputs = _layouts(problem, orders, first, second, form)
+        if (inputs, outputs) in seen:
+            continue
+        seen.add((inputs, outputs))
+        label = ", ".join(
+            f"{kind}{i} {layout.order}/{layout.channel_pad}{' slice' if layout.is_slice else ''}"
+            for kind, layouts in (("input", inputs), ("output", outputs))
+            for i, layout in enumerate(layouts)
+        )
+        yield Arrangement(label=label, inputs=inputs, outputs=outputs)
+        if variant.may_overwrite and _same_memory(problem) and inputs[0] == outputs[0]:
+            yield Arrangement(label=f"{label}, in place", inputs=inputs, outputs=outputs, in_place=True)
+
+
+def _same_memory(problem: Problem) -> bool:
+    x, y = problem.input(0), problem.y
+    return x is not None and not x.is_constant and (x.shape, x.dtype) == (y.shape, y.dtype)
+
+
+def _layouts(
+    problem: Problem, orders: Orders, any_in: str, any_out: str, form: str
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    def asked(wanted: tuple[str, ...], index: int) -> str:
+        return wanted[min(index, len(wanted) - 1)]
+
+    first_is_any = asked(orders.inputs, 0) == "any"
+    first_order = any_in if first_is_any else asked(orders.inputs, 0)
+
+    def layout(operand: Operand | None, order: str, any_order: str, place: int) -> Layout:
+        if operand is None or operand.is_constant or len(operand.shape) < 2:
+            return PLAIN
+        strides_honoured = order == "any" or (order == "same" and first_is_any)
+        order = {"any": any_order, "same": first_order}.get(order, order)
+        dense = NHWC if order == "NHWC" else PLAIN
+        if form == "dense" and order == "NHWC":
+            return replace(dense, channel_pad=1)  # a tensor whose NCHW is NHWC too, seen so without a copy
+        if form != "slice" or not (strides_honoured or order == "NHWC"):
+            return dense
+        offset = 16 * (place + 1)
+        return replace(dense, offset=offset, channel_stride=offset + dense.channels_padded(operand.shape) + 16)
+
+    inputs = tuple(layout(o, asked(orders.inputs, i), any_in, i) for i, o in enumerate(problem.inputs))
+    outputs = tuple(layout(o, asked(orders.outputs, i), any_out, i + 2) for i, o in enumerate(problem.outputs))
+    return inputs, outputs
+
+
+def _without_epilogue(case: Case) -> Case:
+    shapes = case.shapes[:-1] if case.epilogue.has_residual else case.shapes
+    return replace(case, shapes=shapes, epilogue=Epilogue())
+
+
+def _problem(case: Case, arrays: list[np.ndarray | None]) -> Problem:
+    inputs = tuple(
+        None
+        if a is None
+        else Operand(name=f"input{i}", dtype=case.dtype, shape=a.shape, value=a if i in case.constants else None)
+        for i, a in enumerate(arrays)
+    )
+    own = inputs[:-1] if case.epilogue.has_residual else inputs
+    types = case.operator.infer(*(None if o is None else TensorType(dtype=o.dtype, shape=o.shape) for o in own))
+    outputs = tuple(Operand(name=f"output{i}", dtype=t.dtype, shape=t.extents) for i, t in enumerate(types))
+    return problem_of(case.operator, inputs, outputs, epilogue=case.epilogue)
+
+
+def _definition(
+    case: Case, arrays: list[np.ndarray | None], clean: list[np.ndarray | None]
+) -> tuple[tuple[np.ndarray, ...], tuple[Any, ...]]:
+    """Reference values of `arrays`, error bounds of the same arrays without NaN."""
+    residual, clean_residual = (arrays[-1], clean[-1]) if case.epilogue.has_residual else (None, None)
+    count = len(arrays) - case.epilogue.has_residual
+    with np.errstate(all="ignore"):
+        exact = _tuple(case.operator.reference(*arrays[:count]))
+        bounds = _tuple(case.operator.bound(*clean[:count]))
+        if case.epilogue != Epilogue():
+            clean_exact = exact if arrays is clean else _tuple(case.operator.reference(*clean[:count]))
+            bounds = (epilogue.bound(case.epilogue, clean_exact[0], bounds[0], clean_residual),)
+            exact = (epilogue.reference(case.epilogue, exact[0], residual),)
+    if len(bounds) < len(exact):
+        bounds = bounds * len(exact)
+    return tuple(np.asarray(e) for e in exact), bounds
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _with_nan(case: Case, arrays: list[np.ndarray | None]) -> list[np.ndarray | None] | None:
+    """The same inputs with one NaN in the first, or None where the first is absent, constant or not of floats."""
+    if not arrays or arrays[0] is None or 0 in case.constants or not np.issubdtype(arrays[0].dtype, np.floating):
+        return None
+    first = arrays[0].copy()
+    first.reshape(-1)[first.size // 2] = np.nan
+    return [first, *arrays[1:]]
+
+
+class _Buffer:
+    """One operand's memory on the device, guards included, and what it held before the run."""
+
+    def __init__(self, device: Device, operand: Operand, array: np.ndarray | None, fill: int):
+        self.device, self.operand = device, operand
+        body = _elements(operand) * operand.itemsize
+        self.image = np.full(body + 2 * GUARD_BYTES, fill, np.uint8)
+        self.writable = np.zeros(self.image.size, bool)
+        if array is not None:
+            self.logical(self.image)[...] = array
+        self.pointer = device.alloc(self.image.size)
+        device.upload(self.pointer, self.image)
+
+    @property
+    def address(self) -> int:
+        return self.pointer + GUARD_BYTES
+
+    def logical(self, image: np.ndarray, *, padded: bool = False) -> np.ndarray:
+        """The operand's elements in their logical shape, as a window into `image`."""
+        shape = self.operand.shape
+        if padded and self.operand.layout.order == "NHWC":
+            shape = (shape[0], self.operand.channels_padded, *shape[2:])
+        start = GUARD_BYTES + self.operand.view().byte_offset
+        typed = image[start : image.size - GUARD_BYTES].view(self.operand.dtype)
+        strides = tuple(s * self.operand.itemsize for s in self.operand.strides)
+        return np.lib.stride_tricks.as_strided(typed, shape, strides)
+
+    def allow_writes(self) -> None:
+        """The output's elements and, in NHWC, the padding channels behind them."""
+        mask = np.zeros_like(self.image)
+        self.logical(mask, padded=True)[...] = np.frombuffer(b"\1" * self.operand.itemsize, self.operand.dtype)[0]
+        self.writable |= mask != 0
+
+    def allow_all_but_guards(self) -> None:
+        self.writable[GUARD_BYTES : self.image.size - GUARD_BYTES] = True
+
+    def finish(self, where: str) -> np.ndarray:
+        """What the memory holds after the run, once every byte that nobody may write is seen to be as it was."""
+        after = np.empty_like(self.image)
+        self.device.download(self.pointer, after)
+        self.device.free(self.pointer)
+        bad = np.flatnonzero((after != self.image) & ~self.writable)
+        place = (int(bad[0]) - GUARD_BYTES) // self.operand.itemsize if bad.size else 0
+        assert not bad.size, f"{self.operand.name}: {bad.size} bytes written that aren't the output's, first at element {place}; {where}"
+        return after
+
+
+def _elements(operand: Operand) -> int:
+    """Elements of the (wider) tensor that holds the operand."""
+    layout = operand.layout
+    if layout.order == "NCHW" and layout.is_slice:
+        return operand.shape[0] * layout.channel_stride * math.prod(operand.shape[2:])
+    return operand.elements
+
+
+def _run(
+    device: Device, variant: Variant, problem: Problem, arrangement: Arrangement, arrays: list[np.ndarray | None], where: str
+) -> tuple[np.ndarray, ...]:
+    packings = variant.packings(problem)
+    buffers: dict[str, _Buffer] = {}
+    originals: list[Operand | None] = []
+    inputs: list[Operand | None] = []
+    for index, (operand, array, layout) in enumerate(zip(problem.inputs, arrays, arrangement.inputs, strict=True)):
+        if operand is None or array is None:
+            originals.append(None)
+            inputs.append(None)
+            continue
+        operand = replace(operand.with_layout(layout), value=array if operand.is_constant else None)
+        originals.append(operand)
+        if index in packings:
+            packing = packings[index]
+            array = np.ascontiguousarray(packing.function(array), packing.dtype)
+            assert array.shape == packing.shape, f"packing {packing.name} gives {array.shape}, says {packing.shape}; {where}"
+            name = f"{operand.name}:{packing.name}"
+            operand = Operand(name=name, dtype=packing.dtype, shape=array.shape, value=array)
+        inputs.append(operand)
+        buffers[operand.name] = _Buffer(device, operand, array, NAN_BYTE)
+    outputs = [o.with_layout(layout) for o, layout in zip(problem.outputs, arrangement.outputs, strict=True)]
+    for index, output in enumerate(outputs):
+        if index == 0 and arrangement.in_place:
+            assert inputs[0] is not None
+            buffers[output.name] = buffers.pop(inputs[0].name)
+        else:
+            buffers[output.name] = _Buffer(device, output, None, MARK_BYTE)
+        buffers[output.name].allow_writes()
+    workspace_bytes = variant.workspace_bytes(replace(problem, inputs=tuple(originals), outputs=tuple(outputs)))
+    laid_out = replace(problem, inputs=tuple(inputs), outputs=tuple(outputs))
+    if workspace_bytes:
+        workspace = Operand(name="workspace", dtype="float32", shape=(-(-workspace_bytes // 4),))
+        laid_out = replace(laid_out, workspace=workspace)
+        buffers[workspace.name] = _Buffer(device, workspace, None, NAN_BYTE)
+        buffers[workspace.name].allow_all_but_guards()
+    aliases = {inputs[0].name: outputs[0].name} if arrangement.in_place and inputs[0] is not None else {}
+
+    def address(view: View) -> int:
+        return buffers[aliases.get(view.tensor, view.tensor)].address + view.byte_offset
+
+    steps = variant.steps(laid_out)
+    device.build([step.kernel for step in steps if isinstance(step, Launch)])
+    for action in [device.prepare(step, address) for step in steps]:
+        action()
+    device.sync()
+    images = {name: buffer.finish(where) for name, buffer in buffers.items()}
+    return tuple(buffers[o.name].logical(images[o.name]).copy() for o in outputs)
+
+
+def _compare(
+    found: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...], bounds: tuple[Any, ...], outputs: tuple[Operand, ...], where: str
+) -> None:
+    """Shape, dtype, NaN, values, in this order."""
+    for y, reference, bound, output in zip(found, exact, bounds, outputs, strict=True):
+        assert y.shape == reference.shape == output.shape, f"shape {y.shape}, expected {reference.shape}; {where}"
+        assert y.dtype == output.dtype, f"dtype {y.dtype}, expected {output.dtype}; {where}"
+        if y.dtype.kind != "f":
+            good = y == reference
+        else:
+            nan = np.isnan(reference)
+            good = np.isnan(y) == nan
+            assert good.all(), f"NaN: {_first_bad(good, y, reference)}; {where}"
+            with np.errstate(invalid="ignore"):
+                err = np.where((y == reference) | nan, 0.0, np.abs(y.astype(np.float64) - reference))
+            good = err <= np.where(nan, 0.0, bound)
+        assert good.all(), f"{_first_bad(good, y, reference)}, bound {_at(bound, good)}; {where}"
+
+
+def _first_bad(good: np.ndarray, y: np.ndarray, reference: np.ndarray) -> str:
+    index = tuple(int(i) for i in np.argwhere(~good)[0])
+    return f"{(~good).sum()} of {good.size} wrong, first at {index}: expected {reference[index]}, found {y[index]}"
+
+
+def _at(bound: Any, good: np.ndarray) -> float:
+    return float(np.broadcast_to(bound, good.shape)[tuple(np.argwhere(~good)[0])])
+
+
+def _onnxruntime(op: str, case: Case, arrays: list[np.ndarray | None]) -> tuple[np.ndarray, ...]:
+    """What onnxruntime makes of the operator: fields become attributes or, where this opset has them so, inputs."""
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    known = entry(op)
+    opset = getattr(case.operator, "opset", None) or min(known.opsets[1] or 21, 21)
+    schema = onnx.defs.get_schema(op, opset)
+    values = {f.name: getattr(case.operator, f.name) for f in fields(case.operator)}
+    attributes = {name: value for name, value in values.items() if name in schema.attributes and value not in (None, (), "")}
+    feeds = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
+    for index, name in known.parameters.items():
+        if name not in schema.attributes and values[name] is not None:
+            value = np.asarray(values[name])
+            feeds[f"i{index}"] = value.astype(case.dtype) if value.dtype.kind == "f" else value
+    count = 1 + max((int(name[1:]) for name in feeds), default=-1)
+    names = [f"i{i}" if f"i{i}" in feeds else "" for i in range(count)]
+    outputs = [f"o{i}" for i in range(len(_problem(case, arrays).outputs))]
+    node = helper.make_node(op, names, outputs, **attributes)
+    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    results = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in outputs]
+    model = helper.make_model(helper.make_graph([node], "one node", inputs, results), opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 10
+    for info in model.graph.output:
+        info.ClearField("type")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return tuple(session.run(None, feeds))

@@ -1,0 +1,408 @@
+"""The Device contract through the real PyCUDA: memory, order, launches, products, graphs, faults, operators.
+
+    python tools/cuda_contract.py                          on this machine's GPU
+    python tools/cuda_contract.py --driver FOLDER          on a stand-in libcuda.so.1 (and libcublas) of that folder
+    ... --operators Relu MaxPool Conv                      which operators' cases to run (all: every one)
+
+Each check prints one line; the exit code is 1 when one fails. A check is an ordinary function that takes a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from minicnn import kernels  # noqa: E402
+from minicnn.device import cuda, nvcc  # noqa: E402
+from minicnn.device.base import Address  # noqa: E402
+from minicnn.device.cuda import STAGE_BYTES, CudaDevice  # noqa: E402
+from minicnn.errors import BuildError, DeviceError  # noqa: E402
+from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, View  # noqa: E402
+
+OPERATORS = ("Relu", "MaxPool", "Conv")
+SKIPPED = 77  # what a check's exit code would be: there is nothing here to run it with
+KERNELS = r"""
+#include "kernel.cuh"
+
+#ifndef SCALE
+#define SCALE 1
+#endif
+
+KERNEL(mixed)(const float* __restrict__ x, double* __restrict__ y, int i, long long q, float f, unsigned u, double d,
+              const float* __restrict__ nothing) {
+    if (threadIdx.x == 0) {
+        y[0] = x[0]; y[1] = i; y[2] = (double)q; y[3] = f; y[4] = u; y[5] = d; y[6] = nothing == nullptr;
+        y[7] = SCALE;
+    }
+}
+
+KERNEL(reverse)(float* x, int n) {
+    DYNAMIC_SHARED(float, tile);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = x[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = tile[n - 1 - i];
+}
+
+KERNEL(rows)(int* y, int rows, int z_first) {
+    int z = blockIdx.z + z_first;
+    if (threadIdx.x == 0 && z < rows) y[z] = z;
+}
+
+KERNEL(beyond)(float* x, long long n) {
+    x[n] = 1.0f;
+}
+"""
+
+Check = Callable[[CudaDevice], None]
+CHECKS: dict[str, Check] = {}
+LAST: dict[str, Check] = {}  # those that leave the device unusable
+
+
+class Skip(Exception):
+    """There is nothing on this machine to run a check with."""
+
+
+def check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+class Memory:
+    """Named buffers on a device, for as long as a check lasts."""
+
+    def __init__(self, device: CudaDevice, **arrays: np.ndarray):
+        self.device = device
+        self.arrays = arrays
+        self.pointers = {name: device.alloc(array.nbytes) for name, array in arrays.items()}
+        for name, array in arrays.items():
+            device.upload(self.pointers[name], array)
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pointer in self.pointers.values():
+            self.device.free(pointer)
+
+    @property
+    def address(self) -> Address:
+        return lambda view: self.pointers[view.tensor] + view.byte_offset
+
+    def put(self, name: str, array: np.ndarray) -> None:
+        self.device.upload(self.pointers[name], array)
+
+    def get(self, name: str) -> np.ndarray:
+        result = np.empty_like(self.arrays[name])
+        self.device.download(self.pointers[name], result)
+        return result
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def kernel_file() -> str:
+    """Kernels of this script's own, as a user's file would be: outside the source folder."""
+    path = Path(tempfile.gettempdir()) / f"minicnn-contract-{os.getpid()}.cu"
+    if not path.exists():
+        path.write_text(KERNELS)
+    return str(path)
+
+
+def expect(error: type[Exception], words: str, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except error as caught:
+        assert words in str(caught), f"expected {words!r} in: {caught}"
+    else:
+        raise AssertionError(f"no {error.__name__}")
+
+
+# --- the device by itself
+
+
+@check
+def info(device: CudaDevice) -> None:
+    told = device.info
+    assert told.kind == "cuda" and told.name and told.memory_bytes > 0
+    assert told.architecture == f"sm_{device.compute_capability}"
+    assert told.versions["pycuda"] and told.versions["cuda"]
+
+
+@check
+def memory_is_aligned_and_checked(device: CudaDevice) -> None:
+    pointers = [device.alloc(size) for size in (0, 1, 255, 257, 1 << 20)]
+    assert all(pointer % 256 == 0 for pointer in pointers) and len(set(pointers)) == len(pointers)
+    for pointer in pointers:
+        device.free(pointer)
+    expect(DeviceError, "not that much memory", lambda: device.alloc(1 << 50))
+
+
+@check
+def transfers_of_every_size(device: CudaDevice) -> None:
+    rng = np.random.default_rng(1)
+    for size in (0, 1, 3, STAGE_BYTES - 1, STAGE_BYTES, STAGE_BYTES + 1, 2 * STAGE_BYTES, 5 * STAGE_BYTES + 7):
+        array = rng.integers(0, 256, size, np.uint8)
+        with Memory(device, a=array) as memory:
+            assert (memory.get("a") == array).all(), f"{size} bytes"
+    for array in (np.array(3.5), np.arange(6).reshape(2, 3), np.array([True, False]), np.zeros((0, 3), np.float32)):
+        with Memory(device, a=array) as memory:
+            assert (memory.get("a") == array).all(), array.dtype
+    pointer = device.alloc(64)
+    expect(ValueError, "contiguous", lambda: device.upload(pointer, numbers(4, 4)[:, ::2]))
+    device.free(pointer)
+
+
+@check
+def an_uploaded_array_may_change(device: CudaDevice) -> None:
+    array = numbers(STAGE_BYTES // 2 + 11)  # over two halves and a bit
+    kept = array.copy()
+    with Memory(device, a=array) as memory:
+        array[:] = 0
+        assert (memory.get("a") == kept).all()
+
+
+@check
+def work_keeps_its_order(device: CudaDevice) -> None:
+    """Upload, copy, fill, download with no sync between them."""
+    x = numbers(100_003)
+    with Memory(device, x=x, y=np.zeros_like(x)) as memory:
+        copy = Copy(source=View(tensor="x"), target=View(tensor="y"), nbytes=x.nbytes)
+        fill = Fill(target=View(tensor="y", byte_offset=400), nbytes=4000, pattern=0x3F800000)
+        actions = [device.prepare(step, memory.address) for step in (copy, fill)]
+        for seed in (2, 3):
+            expected = numbers(x.size, seed=seed)
+            memory.put("x", expected)
+            for action in actions:
+                action()
+            expected[100:1100] = 1
+            assert (memory.get("y") == expected).all()
+
+
+@check
+def events_in_order(device: CudaDevice) -> None:
+    x = numbers(10_000)
+    with Memory(device, x=x, y=x) as memory:
+        copy = device.copy(Copy(source=View(tensor="x"), target=View(tensor="y"), nbytes=x.nbytes), memory.address)
+        events = [device.event() for _ in range(3)]
+        for event in events:
+            device.record(event)()
+            copy()
+        device.sync()
+        steps = [device.elapsed_us(a, b) for a, b in zip(events, events[1:], strict=False)]
+        whole = device.elapsed_us(events[0], events[2])
+        assert all(step >= 0 for step in steps) and math.isclose(sum(steps), whole, abs_tol=2), (steps, whole)
+
+
+@check
+def another_thread_may_use_it(device: CudaDevice) -> None:
+    x = numbers(1000)
+    found: list[np.ndarray] = []
+
+    def work() -> None:
+        with Memory(device, x=x) as memory:
+            found.append(memory.get("x"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert (found[0] == x).all()
+
+
+@check
+def two_devices_at_once(device: CudaDevice) -> None:
+    x = numbers(1000)
+    other = CudaDevice(0)
+    with Memory(device, x=x) as ours:
+        theirs = Memory(other, x=-x)
+        assert (ours.get("x") == x).all() and (theirs.get("x") == -x).all()
+        other.close()
+        other.close()
+        assert (ours.get("x") == x).all()
+    expect(DeviceError, "no such GPU", lambda: CudaDevice(99))
+
+
+# --- launches
+
+
+@check
+def arguments_of_every_kind(device: CudaDevice) -> None:
+    for scale in (1, 7):
+        kernel = Kernel(file=kernel_file(), entry="mixed", defines=(("SCALE", scale),) if scale > 1 else ())
+        with Memory(device, x=np.array([0.25], np.float32), y=np.zeros(8)) as memory:
+            (step,) = kernels.launch(
+                kernel, grid=(1, 1, 1), block=(32, 1, 1), x=View(tensor="x"), y=View(tensor="y"),
+                i=-3, q=1 << 40, f=0.5, u=2**31 - 1, d=2.5, nothing=None,
+            )  # fmt: skip
+            device.launch(step, memory.address)()
+            device.sync()
+            assert memory.get("y").tolist() == [0.25, -3, 2.0**40, 0.5, 2**31 - 1, 2.5, 1, scale]
+
+
+@check
+def shared_memory_above_48_kb(device: CudaDevice) -> None:
+    n = 15_000  # 60 KB
+    kernel = Kernel(file=kernel_file(), entry="reverse")
+    x = numbers(n)
+    with Memory(device, x=x) as memory:
+        shape = {"grid": (1, 1, 1), "block": (256, 1, 1)}
+        (step,) = kernels.launch(kernel, **shape, shared_bytes=4 * n, x=View(tensor="x"), n=n)  # type: ignore[arg-type]
+        (small,) = kernels.launch(kernel, **shape, shared_bytes=400, x=View(tensor="x"), n=100)  # type: ignore[arg-type]
+        device.launch(step, memory.address)()
+        assert (memory.get("x") == x[::-1]).all()
+        device.launch(small, memory.address)()
+        device.launch(step, memory.address)()
+        (huge,) = kernels.launch(kernel, **shape, shared_bytes=1 << 20, x=View(tensor="x"), n=n)  # type: ignore[arg-type]
+        expect(DeviceError, "more shared memory", lambda: device.launch(huge, memory.address))
+        (wide,) = kernels.launch(kernel, grid=(1, 1, 1), block=(1024, 2, 1), x=View(tensor="x"), n=n)
+        expect(DeviceError, "more threads", lambda: device.launch(wide, memory.address))
+
+
+@check
+def grids_beyond_65535(device: CudaDevice) -> None:
+    rows = 65_535 + 10
+    with Memory(device, y=np.full(rows, -1, np.int32)) as memory:
+        steps = kernels.launch(
+            Kernel(file=kernel_file(), entry="rows"), grid=(1, 1, rows), block=(1, 1, 1), y=View(tensor="y"), rows=rows
+        )
+        assert len(steps) == 2
+        for step in steps:
+            device.launch(step, memory.address)()
+        assert (memory.get("y") == np.arange(rows)).all()
+
+
+@check
+def kernels_that_cannot_be_built(device: CudaDevice) -> None:
+    broken = Path(tempfile.gettempdir()) / f"minicnn-broken-{os.getpid()}.cu"
+    broken.write_text('#include "kernel.cuh"\nKERNEL(f)(float* x) { x[0] = y; }\n')
+    expect(BuildError, '"y" is undefined', lambda: device.build([Kernel(file=str(broken), entry="f")]))
+    broken.unlink()
+    expect(BuildError, "no such entry", lambda: device.build([Kernel(file=kernel_file(), entry="nobody")]))
+    fft = Fft(source=View(tensor="x"), target=View(tensor="y"), extents=(4, 4), batch=1)
+    expect(DeviceError, "Fourier", lambda: device.fft(fft, lambda view: 0))
+
+
+@check
+def kernels_for_older_drivers(device: CudaDevice) -> None:
+    """Every kernel file of ours still loads when its PTX version is lowered to what its target asks for at least."""
+    with device._active():
+        for path in sorted(kernels.source_folder().glob("*.cu")):
+            text = nvcc.ptx(path.name, (), device.compute_capability)
+            lowered = nvcc.for_driver(text, (11, 0))
+            assert lowered != text
+            device._pycuda.module_from_buffer(lowered)
+
+
+# --- products
+
+
+@check
+def products(device: CudaDevice) -> None:
+    try:
+        for step in gemms():
+            _product(device, step)
+    except DeviceError as error:
+        if "libcublas isn't there" in str(error):
+            raise Skip(str(error)) from None
+        raise
+    assert device.info.versions["cublas"]
+
+
+def gemms() -> Iterable[Gemm]:
+    views = {name: View(tensor=name) for name in "abc"}
+    for transpose_a in (False, True):
+        for transpose_b in (False, True):
+            lda, ldb = (5 if transpose_a else 13) + 2, (13 if transpose_b else 7) + 1
+            flags = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+            yield Gemm(m=5, n=7, k=13, **views, lda=lda, ldb=ldb, ldc=9, **flags, alpha=0.5, beta=2.0)
+    for precision in ("fp32", "tf32"):
+        sizes = {"m": 4, "n": 3, "k": 6, "lda": 6, "ldb": 3, "ldc": 5}
+        strides = {"batch": 3, "stride_a": 24, "stride_b": 20, "stride_c": 30}
+        yield Gemm(**views, **sizes, **strides, precision=precision)  # type: ignore[arg-type]
+
+
+def _product(device: CudaDevice, step: Gemm) -> None:
+    a, b, c = (numbers(step.batch * 256, seed=seed) for seed in (4, 5, 6))
+    with Memory(device, a=a, b=b, c=c) as memory:
+        device.gemm(step, memory.address)()
+        found = memory.get("c")
+    exact = c.astype(np.float64)
+    for index in range(step.batch):
+        left = _matrix(a, index * step.stride_a, step.m, step.k, step.lda, step.transpose_a)
+        right = _matrix(b, index * step.stride_b, step.k, step.n, step.ldb, step.transpose_b)
+        target = _matrix(exact, index * step.stride_c, step.m, step.n, step.ldc, False)
+        target[...] = step.alpha * (left.astype(np.float64) @ right) + step.beta * target
+    tolerance = 1e-2 if step.precision == "tf32" else 1e-5
+    assert np.abs(found - exact).max() < tolerance, f"{step}: off by {np.abs(found - exact).max()}"
+
+
+def _matrix(flat: np.ndarray, start: int, rows: int, columns: int, ld: int, is_transposed: bool) -> np.ndarray:
+    """A window into `flat`: op(matrix) of rows x columns, stored with `ld` elements from row to row."""
+    strides = (flat.itemsize, ld * flat.itemsize) if is_transposed else (ld * flat.itemsize, flat.itemsize)
+    return np.lib.stride_tricks.as_strided(flat[start:], (rows, columns), strides)
+
+
+# --- graphs
+
+
+@check
+def a_graph_replays_what_the_stream_did(device: CudaDevice) -> None:
+    n = 5000
+    x = numbers(n)
+    with Memory(device, x=x, y=np.zeros_like(x), z=np.zeros_like(x)) as memory:
+        (relu,) = kernels.launch(
+            Kernel(file="relu.cu", entry="relu"), grid=(math.ceil(n / 128), 1, 1), block=(128, 1, 1),
+            x=View(tensor="x"), y=View(tensor="y"), rows=1, width=n, x_stride=n, y_stride=n, y_first=0,
+        )[:1] if False else _relu(n)  # fmt: skip
+        steps = [
+            relu,
+            Copy(source=View(tensor="y"), target=View(tensor="z"), nbytes=x.nbytes),
+            Fill(target=View(tensor="z"), nbytes=400, pattern=0x40000000),
+        ]
+        events = [device.event() for _ in range(len(steps) + 1)]
+        actions = [device.record(events[0])]
+        for step, event in zip(steps, events[1:], strict=True):
+            actions += [device.prepare(step, memory.address), device.record(event)]
+        replay = device.capture(actions)
+        assert not device.capture_failure, device.capture_failure
+        for seed in (7, 8):
+            memory.put("x", numbers(n, seed=seed))
+            for action in actions:
+                action()
+            by_stream = memory.get("z")
+            memory.put("z", x)
+            replay()
+            assert (memory.get("z") == by_stream).all()
+            device.sync()
+            assert all(device.elapsed_us(a, b) >= 0 for a, b in zip(events, events[1:], strict=False))
+
+
+def _relu(n: int) -> tuple[object, ...]:
+    return ()
+
+
+# --- operators
+
+
+def operators(device: CudaDevice, names: Iterable[str]) -> Iterable[tuple[str, Callable[[], None]]]:
+    """Every case of these operators in every variant, held against the operator's own float64 definition."""
+    from tests import harness
+
+    harness.open_device = lambda name: device  # type: ignore[assignment]
+    for op in names:
+        for parameter in harness.grid(op)[1]:
+            case, variant, _ = parameter.values
+            yield f"{op}: {case}, {variant}", lambda o=op, c=case, v=variant: harness.check(o, c, v, "cuda")  # type: ignore[misc]
