@@ -17,7 +17,9 @@ class Choice:
     reason: str
 
 
-def choose(problem: Problem, *, node: str, op: str, sources: tuple[str, ...] = (), wanted: Mapping[str, str]) -> Choice:
+def choose(
+    problem: Problem, *, node: str, op: str, sources: tuple[str, ...] = (), wanted: Mapping[str, str]
+) -> Choice:
     """Picks the variant for one layer.
 
     wanted    {"conv": "im2col"} for every layer of an operator where it applies, {"Conv_12": "direct"} for one node
@@ -50,11 +52,20 @@ def _refusal(variant: Variant, problem: Problem) -> str:
     return variant.applies(problem)
 
 
-def _wanted_for_node(variants: tuple[Variant, ...], refusals: Mapping[str, str], *, node: str, op: str, wanted: str) -> Choice:
+def _wanted_for_node(
+    variants: tuple[Variant, ...], refusals: Mapping[str, str], *, node: str, op: str, wanted: str
+) -> Choice:
     if wanted not in refusals:
-        raise InputError("no such variant", node=node, operator=op, found=wanted, accepted=", ".join(refusals))
+        raise InputError(
+            "no such variant", node=node, operator=op, found=wanted, accepted=", ".join(refusals)
+        )
     if refusals[wanted]:
-        raise InputError("the variant doesn't apply to this node", node=node, operator=op, found=f"{wanted}: {refusals[wanted]}")
+        raise InputError(
+            "the variant doesn't apply to this node",
+            node=node,
+            operator=op,
+            found=f"{wanted}: {refusals[wanted]}",
+        )
     return Choice(variant=next(v for v in variants if v.name == wanted), reason="asked for this node")
 
 
@@ -68,4 +79,3 @@ def check_wanted(wanted: Mapping[str, str], nodes: Mapping[str, str]) -> None:
                 found=f"{name}={variant}",
                 accepted=f"an operator ({', '.join(sorted(operators))}) or a node's name (see: minicnn plan)",
             )
-

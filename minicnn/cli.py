@@ -40,27 +40,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m minicnn", description="CNN inference in pure CUDA that measures itself.", allow_abbrev=False
+        prog="python -m minicnn",
+        description="CNN inference in pure CUDA that measures itself.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"minicnn {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    infer = commands.add_parser("infer", help="run a model, print the answer and where its time and memory go")
+    infer = commands.add_parser(
+        "infer", help="run a model, print the answer and where its time and memory go"
+    )
     _model_arguments(infer)
-    infer.add_argument("--image", nargs="+", metavar="FILE|DIR", default=[], help="pictures, or folders of them")
-    infer.add_argument("--input", nargs="+", action="extend", metavar="NAME=FILE.npy", default=[], help="arrays")
+    infer.add_argument(
+        "--image", nargs="+", metavar="FILE|DIR", default=[], help="pictures, or folders of them"
+    )
+    infer.add_argument(
+        "--input", nargs="+", action="extend", metavar="NAME=FILE.npy", default=[], help="arrays"
+    )
     infer.add_argument("--output", metavar="FILE.npz", help="write the outputs there")
-    for flag, what in (("mean", "subtracted from pixels of 0..255: one number, or one a channel"),
-                       ("std", "pixels are divided by it after that"), ("resize", "short side, or HxW, or none"),
-                       ("crop", "side, or HxW, about the centre, or none"), ("channels", "rgb, bgr or gray")):  # fmt: skip
+    for flag, what in (
+        ("mean", "subtracted from pixels of 0..255: one number, or one a channel"),
+        ("std", "pixels are divided by it after that"),
+        ("resize", "short side, or HxW, or none"),
+        ("crop", "side, or HxW, about the centre, or none"),
+        ("channels", "rgb, bgr or gray"),
+    ):
         infer.add_argument(f"--{flag}", help=f"{what} (default: what MODEL.json or the model file says)")
     infer.add_argument("--labels", metavar="FILE", help="class names: JSON, or a name a line")
     infer.add_argument("--device", default="auto", help="auto (default), host, cuda, cuda:N")
-    infer.add_argument("--threads", type=_positive, metavar="N", help="of the host device (default: all processors)")
-    infer.add_argument("--repeat", type=_positive, metavar="N", default=DEFAULT_REPEAT, help="timed repetitions (%(default)s)")
-    infer.add_argument("--record", metavar="FILE.h5", help="the record (default: MODEL.h5 in the current folder)")
-    infer.add_argument("--check", action="store_true", help="no times: every layer against its float64 definition")
-    infer.add_argument("--dump", nargs="+", metavar="TENSOR", default=[], help="intermediate tensors for --output")
+    infer.add_argument(
+        "--threads", type=_positive, metavar="N", help="of the host device (default: all processors)"
+    )
+    infer.add_argument(
+        "--repeat",
+        type=_positive,
+        metavar="N",
+        default=DEFAULT_REPEAT,
+        help="timed repetitions (%(default)s)",
+    )
+    infer.add_argument(
+        "--record", metavar="FILE.h5", help="the record (default: MODEL.h5 in the current folder)"
+    )
+    infer.add_argument(
+        "--check", action="store_true", help="no times: every layer against its float64 definition"
+    )
+    infer.add_argument(
+        "--dump", nargs="+", metavar="TENSOR", default=[], help="intermediate tensors for --output"
+    )
     infer.set_defaults(run=_infer)
 
     plan = commands.add_parser("plan", help="layers, variants, steps and memory; needs no device")
@@ -71,7 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("record", metavar="run.h5")
     report.set_defaults(run=_report)
 
-    doctor = commands.add_parser("doctor", help="devices, compilers, libraries, caches; and how to get what is missing")
+    doctor = commands.add_parser(
+        "doctor", help="devices, compilers, libraries, caches; and how to get what is missing"
+    )
     doctor.set_defaults(run=_doctor)
     return parser
 
@@ -79,12 +107,24 @@ def _parser() -> argparse.ArgumentParser:
 def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.onnx")
     parser.add_argument("--batch", type=_positive, metavar="N", help="first dimension of every input")
-    parser.add_argument("--shape", nargs="+", action="extend", metavar="NAME=1,3,224,224", default=[], help="of an input")
-    parser.add_argument("--variant", nargs="+", action="extend", metavar="OP|NODE=NAME", default=[],
-                        help="conv=im2col for all convolutions where it applies; NODE=direct for one node")  # fmt: skip
+    parser.add_argument(
+        "--shape", nargs="+", action="extend", metavar="NAME=1,3,224,224", default=[], help="of an input"
+    )
+    parser.add_argument(
+        "--variant",
+        nargs="+",
+        action="extend",
+        metavar="OP|NODE=NAME",
+        default=[],
+        help="conv=im2col for all convolutions where it applies; NODE=direct for one node",
+    )
     parser.add_argument("--precision", choices=("fp32",), default="fp32", help="(%(default)s)")
-    parser.add_argument("--fuse", choices=("all", "none"), default="all", help="none: a layer for every ONNX node")
-    parser.add_argument("--no-fallback", action="store_true", help="refuse operators without a kernel of ours")
+    parser.add_argument(
+        "--fuse", choices=("all", "none"), default="all", help="none: a layer for every ONNX node"
+    )
+    parser.add_argument(
+        "--no-fallback", action="store_true", help="refuse operators without a kernel of ours"
+    )
 
 
 def _positive(text: str) -> int:
@@ -115,7 +155,9 @@ def _load(options: argparse.Namespace) -> Model:
         try:
             shapes[name] = tuple(int(part) for part in text.replace("x", ",").split(","))
         except ValueError:
-            raise InputError("--shape can't be read", found=f"{name}={text}", expected="NAME=1,3,224,224") from None
+            raise InputError(
+                "--shape can't be read", found=f"{name}={text}", expected="NAME=1,3,224,224"
+            ) from None
     return load(options.model, shapes, batch=options.batch)
 
 
@@ -129,7 +171,9 @@ def _infer(options: argparse.Namespace) -> None:
 
     record_path = Path(options.record or Path(options.model).with_suffix(".h5").name)
     if options.image and options.input:
-        raise InputError("--image and --input both say what the model is to be given", accepted="one of the two")
+        raise InputError(
+            "--image and --input both say what the model is to be given", accepted="one of the two"
+        )
     if options.dump and not options.output:
         raise InputError("--dump needs --output FILE.npz to write the tensors to")
     if options.output and not Path(options.output).absolute().parent.is_dir():
@@ -138,9 +182,13 @@ def _infer(options: argparse.Namespace) -> None:
         feeds = _Feeds(_load(options), options)
     with status("planning and building"):
         engine = feeds.model.plan(
-            device=options.device, threads=options.threads, fuse=options.fuse == "all", variants=_variants(options),
-            precision=options.precision, fallback=not options.no_fallback,
-        )  # fmt: skip
+            device=options.device,
+            threads=options.threads,
+            fuse=options.fuse == "all",
+            variants=_variants(options),
+            precision=options.precision,
+            fallback=not options.no_fallback,
+        )
     with engine:
         saved: dict[str, list[np.ndarray]] = {}
         first = None
@@ -154,14 +202,24 @@ def _infer(options: argparse.Namespace) -> None:
                     saved.setdefault(name, []).append(value)
         assert first is not None
         if options.output:
-            _save(Path(options.output), {name: np.concatenate(values) if len(values) > 1 else values[0] for name, values in saved.items()})
+            _save(
+                Path(options.output),
+                {
+                    name: np.concatenate(values) if len(values) > 1 else values[0]
+                    for name, values in saved.items()
+                },
+            )
         if options.check:
             _print_check(engine, first)
             return
         record = engine.profile(
-            first, repeat=options.repeat, record=record_path, command=f"python -m minicnn {shlex.join(sys.argv[1:])}",
-            seed=SEED if feeds.is_random else None, progress=True,
-        )  # fmt: skip
+            first,
+            repeat=options.repeat,
+            record=record_path,
+            command=f"python -m minicnn {shlex.join(sys.argv[1:])}",
+            seed=SEED if feeds.is_random else None,
+            progress=True,
+        )
     table.print_record(record)
 
 
@@ -175,14 +233,24 @@ class _Feeds:
         self.batch = options.batch or 1
         self.pictures = list(_pictures(options.image))
         self.is_random = not options.image and not options.input
-        self.arrays = {name: _load_array(name, path) for name, path in _pairs(options.input, "--input", "NAME=FILE.npy").items()}
+        self.arrays = {
+            name: _load_array(name, path)
+            for name, path in _pairs(options.input, "--input", "NAME=FILE.npy").items()
+        }
         self.preprocess, self.answer = image.find_preprocess(
-            options.model, model.graph.metadata, mean=options.mean, std=options.std, resize=options.resize,
-            crop=options.crop, channels=options.channels,
-        )  # fmt: skip
+            options.model,
+            model.graph.metadata,
+            mean=options.mean,
+            std=options.std,
+            resize=options.resize,
+            crop=options.crop,
+            channels=options.channels,
+        )
         self.labels = image.load_labels(options.labels) if options.labels else self.answer.labels
         if self.pictures and len(model.inputs) != 1:
-            raise InputError("pictures are for models with one input", file=options.model, found=list(model.inputs))
+            raise InputError(
+                "pictures are for models with one input", file=options.model, found=list(model.inputs)
+            )
         self.model = model.with_shapes(self._open_shapes())
 
     def _open_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -214,7 +282,9 @@ class _Feeds:
 
         output = self.answer.output or next(iter(outputs))
         if output not in outputs:
-            raise InputError("the sidecar names an output the model hasn't", found=output, accepted=list(outputs))
+            raise InputError(
+                "the sidecar names an output the model hasn't", found=output, accepted=list(outputs)
+            )
         scores = outputs[output]
         ranked = self.answer.task == "classification" or bool(self.labels)
         for index, name in enumerate(names or [""] * (len(scores) if ranked and scores.ndim else 1)):
@@ -268,7 +338,9 @@ def _load_array(name: str, path: str) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError("the array can't be read", file=path, tensor=name, found=error, expected="a .npy file") from None
+        raise InputError(
+            "the array can't be read", file=path, tensor=name, found=error, expected="a .npy file"
+        ) from None
     if not isinstance(array, np.ndarray):
         raise InputError("the file holds several arrays", file=path, tensor=name, expected="a .npy file")
     return array
@@ -294,7 +366,9 @@ def _print_check(engine: Engine, inputs: dict[str, np.ndarray]) -> None:
     table.print_check(results)
     wrong = [r for r in results if not r.is_within]
     if wrong:
-        raise MinicnnError(f"{len(wrong)} of {len(results)} layers are beyond their error bound", node=wrong[0].layer)
+        raise MinicnnError(
+            f"{len(wrong)} of {len(results)} layers are beyond their error bound", node=wrong[0].layer
+        )
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -302,7 +376,10 @@ def _plan(options: argparse.Namespace) -> None:
     from minicnn.report import table
 
     chosen = Options(
-        fuse=options.fuse == "all", variants=_variants(options), precision=options.precision, fallback=not options.no_fallback
+        fuse=options.fuse == "all",
+        variants=_variants(options),
+        precision=options.precision,
+        fallback=not options.no_fallback,
     )
     table.print_plan(_load(options).make_plan(options=chosen))
 

@@ -1,9 +1,9 @@
 """The public face: load a model, plan it on a device, run it, profile it.
 
-    model = minicnn.load("model.onnx")
-    engine = model.plan(device="host", threads=2)
-    outputs = engine.run(x)
-    record = engine.profile(x, repeat=50, record="run.h5")
+model = minicnn.load("model.onnx")
+engine = model.plan(device="host", threads=2)
+outputs = engine.run(x)
+record = engine.profile(x, repeat=50, record="run.h5")
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from minicnn.device.base import Device
 from minicnn.errors import InputError
 from minicnn.execute import Executable, Timing, check_inputs
 from minicnn.graph import Graph, TensorType
-from minicnn.plan import Layer, Plan, plan
+from minicnn.plan import Layer, Plan
+from minicnn.planner import plan
 from minicnn.record import RunRecord
 from minicnn.rewrite import rewrite
 
@@ -69,7 +70,9 @@ class Model:
         given = self._shapes | {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
         return shapes.resolve(self.graph, given, self._batch)
 
-    def make_plan(self, *, input_shapes: Mapping[str, Sequence[int]] | None = None, options: Options | None = None) -> Plan:
+    def make_plan(
+        self, *, input_shapes: Mapping[str, Sequence[int]] | None = None, options: Options | None = None
+    ) -> Plan:
         """The plan alone, without any device."""
         return _plan(self.resolve(input_shapes), options or Options())
 
@@ -99,7 +102,9 @@ class Model:
             raise
 
 
-def load(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, *, batch: int | None = None) -> Model:
+def load(
+    path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, *, batch: int | None = None
+) -> Model:
     """Reads an ONNX file.
 
     shapes  input name -> shape, where the file leaves dimensions open
@@ -174,9 +179,17 @@ class Engine:
             raise InputError("nothing to measure", expected="at least 1 repetition", found=repeat)
         inputs, chain = self._prepare(x)
         return measure.profile(
-            chain, inputs, device=self.device, graph=self.model.graph, precision=self.options.precision, repeat=repeat,
-            path=None if record is None else Path(record), command=command, seed=seed, progress=progress,
-        )  # fmt: skip
+            chain,
+            inputs,
+            device=self.device,
+            graph=self.model.graph,
+            precision=self.options.precision,
+            repeat=repeat,
+            path=None if record is None else Path(record),
+            command=command,
+            seed=seed,
+            progress=progress,
+        )
 
     def tensors(self, x: Inputs, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Intermediate tensors as this engine computes them: {name: array}.
@@ -187,8 +200,12 @@ class Engine:
         written = [o.name for layer in chain.layers for o in layer.outputs]
         for name in names:
             if name not in written:
-                raise InputError("no layer writes this tensor", tensor=name, accepted=", ".join(written[-20:]),
-                                 remedy="--fuse none keeps every tensor")  # fmt: skip
+                raise InputError(
+                    "no layer writes this tensor",
+                    tensor=name,
+                    accepted=", ".join(written[-20:]),
+                    remedy="--fuse none keeps every tensor",
+                )
         found: dict[str, np.ndarray] = {}
         for _, _, outputs in chain.head.walk(inputs):
             found |= {name: value for name, value in outputs.items() if name in names}
@@ -211,12 +228,19 @@ class Engine:
         elif len(names) == 1:
             given = {names[0]: np.asarray(x)}
         else:
-            raise InputError("the model has several inputs", file=self.model.graph.file, expected=f"a mapping with {names}")
+            raise InputError(
+                "the model has several inputs", file=self.model.graph.file, expected=f"a mapping with {names}"
+            )
         chain = self._first
-        fits = all(n in given and given[n].shape == o.shape for n, o in zip(names, chain.head.plan.inputs, strict=True))
+        fits = all(
+            n in given and given[n].shape == o.shape
+            for n, o in zip(names, chain.head.plan.inputs, strict=True)
+        )
         if not fits and set(given) == set(names):
             key = tuple(given[n].shape for n in names)
-            chain = self._chains.get(key) or self._chain_for(self.model.resolve({n: given[n].shape for n in names}))
+            chain = self._chains.get(key) or self._chain_for(
+                self.model.resolve({n: given[n].shape for n in names})
+            )
         return check_inputs(chain.head.plan.inputs, given, file=self.model.graph.file), chain
 
     def _chain_for(self, graph: Graph) -> _Chain:
@@ -252,7 +276,9 @@ class _Chain:
     def layers(self) -> tuple[Layer, ...]:
         return tuple(layer for segment in self.segments for layer in segment.plan.layers)
 
-    def timed_run(self, inputs: Mapping[str, np.ndarray], *, profiled: bool) -> tuple[dict[str, np.ndarray], Timing]:
+    def timed_run(
+        self, inputs: Mapping[str, np.ndarray], *, profiled: bool
+    ) -> tuple[dict[str, np.ndarray], Timing]:
         found, timing = self.head.timed_run(inputs, profiled=profiled)
         rest = self.head.plan.rest
         if rest is None:
@@ -262,7 +288,9 @@ class _Chain:
         key = tuple(a.shape for a in border.values())
         if key not in self._tails:
             types = {n: TensorType(dtype=str(a.dtype), shape=a.shape) for n, a in border.items()}
-            graph = shapes.resolve(replace(rest, types={**rest.types, **types}), {n: a.shape for n, a in border.items()}, None)
+            graph = shapes.resolve(
+                replace(rest, types={**rest.types, **types}), {n: a.shape for n, a in border.items()}, None
+            )
             self._tails[key] = _Chain(graph, self.device, self.options)
         self._last_tail = self._tails[key]
         outputs, later = self._last_tail.timed_run(border, profiled=profiled)

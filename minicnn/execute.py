@@ -43,9 +43,11 @@ class Executable:
         if needed > device.info.memory_bytes:
             raise DeviceError(
                 "the network doesn't fit the device's memory",
-                file=plan.graph.file, expected=f"at most {device.info.memory_bytes} B", found=f"{needed} B",
+                file=plan.graph.file,
+                expected=f"at most {device.info.memory_bytes} B",
+                found=f"{needed} B",
                 remedy="a smaller --batch or --shape",
-            )  # fmt: skip
+            )
         self._weights = device.alloc(max(plan.weight_bytes, 1))
         self._arena = device.alloc(max(plan.arena_bytes, 1))
         self._run_time: dict[str, np.ndarray] = {}  # outputs whose shape the plan didn't know
@@ -66,7 +68,9 @@ class Executable:
         """Uploads, runs without layer boundaries, downloads: {name: array}."""
         return self.timed_run(inputs, profiled=False)[0]
 
-    def timed_run(self, inputs: Mapping[str, np.ndarray], *, profiled: bool) -> tuple[dict[str, np.ndarray], Timing]:
+    def timed_run(
+        self, inputs: Mapping[str, np.ndarray], *, profiled: bool
+    ) -> tuple[dict[str, np.ndarray], Timing]:
         """One run with its times; `profiled` says whether the layers' boundaries are recorded."""
         start = time.perf_counter_ns()
         for operand in self.plan.inputs:
@@ -90,7 +94,9 @@ class Executable:
             wall_us=(end - start) / 1e3,
         )
 
-    def walk(self, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[Layer, dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    def walk(
+        self, inputs: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[Layer, dict[str, np.ndarray], dict[str, np.ndarray]]]:
         """A run layer by layer: each with the tensors it read, copied before, and those it wrote, copied after."""
         for operand in self.plan.inputs:
             self.device.upload(self._address(operand.view()), inputs[operand.name])
@@ -124,8 +130,12 @@ class Executable:
             if name in packed:
                 (value,) = packed[name].function(value)
                 if value.shape != operand.shape:
-                    raise DeviceError("a packing made another shape", tensor=name, expected=operand.shape, found=value.shape)
-            self.device.upload(self._address(operand.view()), np.ascontiguousarray(value, dtype=operand.dtype))
+                    raise DeviceError(
+                        "a packing made another shape", tensor=name, expected=operand.shape, found=value.shape
+                    )
+            self.device.upload(
+                self._address(operand.view()), np.ascontiguousarray(value, dtype=operand.dtype)
+            )
 
     def _program(self, *, every_layer: bool) -> list[Action]:
         """The plan's actions with boundaries, captured between host calls."""
@@ -148,14 +158,18 @@ class Executable:
 
     def _layer_actions(self, layer: Layer) -> list[Action]:
         return [
-            self._host_action(layer, step) if isinstance(step, HostCall) else self.device.prepare(step, self._address)
+            self._host_action(layer, step)
+            if isinstance(step, HostCall)
+            else self.device.prepare(step, self._address)
             for step in layer.steps
         ]
 
     def _host_action(self, layer: Layer, call: HostCall) -> Action:
         def act() -> None:
             self.device.sync()
-            arrays = [None if o is None else o.value if o.is_constant else self._download(o) for o in call.inputs]
+            arrays = [
+                None if o is None else o.value if o.is_constant else self._download(o) for o in call.inputs
+            ]
             try:
                 results = call.function(*arrays)
             except MinicnnError as error:
@@ -172,9 +186,13 @@ class Executable:
     def _store(self, operand: Operand, value: np.ndarray, layer: Layer) -> None:
         if value.shape != operand.shape or str(value.dtype) != operand.dtype:
             raise DeviceError(
-                "an operator gave another shape than was inferred for it", node=layer.name, operator=layer.op, tensor=operand.name,
-                expected=f"{operand.dtype} {operand.shape}", found=f"{value.dtype} {value.shape}",
-            )  # fmt: skip
+                "an operator gave another shape than was inferred for it",
+                node=layer.name,
+                operator=layer.op,
+                tensor=operand.name,
+                expected=f"{operand.dtype} {operand.shape}",
+                found=f"{value.dtype} {value.shape}",
+            )
         self.device.upload(self._address(operand.view()), np.ascontiguousarray(value))
 
     def _download(self, operand: Operand) -> np.ndarray:
@@ -188,14 +206,20 @@ class Executable:
             self.device.download(self._address(operand.view()), array)
             return array
         pixels = (operand.shape[0], *operand.shape[2:])
-        span = max((math.prod(pixels) - 1) * operand.pixel_stride + operand.shape[1], 0) if math.prod(pixels) else 0
+        span = (
+            max((math.prod(pixels) - 1) * operand.pixel_stride + operand.shape[1], 0)
+            if math.prod(pixels)
+            else 0
+        )
         flat = np.empty(span, operand.dtype)
         self.device.download(self._address(operand.view()), flat)
         strides = tuple(s * operand.itemsize for s in operand.strides)
         return np.lib.stride_tricks.as_strided(flat, operand.shape, strides).copy()
 
 
-def check_inputs(plan_inputs: Sequence[Operand], given: Mapping[str, np.ndarray], *, file: str) -> dict[str, np.ndarray]:
+def check_inputs(
+    plan_inputs: Sequence[Operand], given: Mapping[str, np.ndarray], *, file: str
+) -> dict[str, np.ndarray]:
     """The arrays as the device takes them: contiguous, of the plan's dtypes.
 
     Raises    InputError: a name, shape or dtype that doesn't fit
@@ -208,12 +232,19 @@ def check_inputs(plan_inputs: Sequence[Operand], given: Mapping[str, np.ndarray]
         array = np.asarray(given[operand.name])
         if array.shape != operand.shape:
             raise InputError(
-                "an input has the wrong shape", file=file, tensor=operand.name, expected=operand.shape, found=array.shape
+                "an input has the wrong shape",
+                file=file,
+                tensor=operand.name,
+                expected=operand.shape,
+                found=array.shape,
             )
         if not np.can_cast(array.dtype, operand.dtype, casting="same_kind"):
             raise InputError(
-                "an input has the wrong type", file=file, tensor=operand.name, expected=operand.dtype, found=array.dtype
+                "an input has the wrong type",
+                file=file,
+                tensor=operand.name,
+                expected=operand.dtype,
+                found=array.dtype,
             )
         result[operand.name] = np.ascontiguousarray(array, dtype=operand.dtype)
     return result
-

@@ -133,7 +133,14 @@ class Window:
 
 
 def window(
-    *, extent: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], auto_pad: str, ceil_mode: bool = False
+    *,
+    extent: int,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    pads: tuple[int, int],
+    auto_pad: str,
+    ceil_mode: bool = False,
 ) -> Window:
     """Resolves auto_pad and ceil_mode for one axis. With ceil_mode the last window must start inside the input
     or its leading padding."""
@@ -150,5 +157,11 @@ def window(
     if ceil_mode and (out - 1) * stride >= extent + before:
         out -= 1
     return Window(
-        extent=extent, kernel=kernel, stride=stride, dilation=dilation, pad_before=before, pad_after=after, out=max(out, 0)
+        extent=extent,
+        kernel=kernel,
+        stride=stride,
+        dilation=dilation,
+        pad_before=before,
+        pad_after=after,
+        out=max(out, 0),
     )

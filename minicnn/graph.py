@@ -45,7 +45,11 @@ class TensorType:
         return math.prod(self.extents) * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
-        dims = "unknown rank" if self.shape is None else "x".join("?" if d is None else str(d) for d in self.shape)
+        dims = (
+            "unknown rank"
+            if self.shape is None
+            else "x".join("?" if d is None else str(d) for d in self.shape)
+        )
         return f"{self.dtype} {dims or 'scalar'}"
 
 
@@ -96,7 +100,9 @@ class Graph:
     constants: Mapping[str, np.ndarray]
     types: Mapping[str, TensorType]
     metadata: Mapping[str, str] = field(default_factory=dict)
-    functions: Mapping[tuple[str, str], object] = field(default_factory=dict)  # model-local functions, for the fallback
+    functions: Mapping[tuple[str, str], object] = field(
+        default_factory=dict
+    )  # model-local functions, for the fallback
 
     @property
     def opset(self) -> int:

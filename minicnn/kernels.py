@@ -50,7 +50,10 @@ def entries(file: str) -> dict[str, tuple[Parameter, ...]]:
         text = re.sub(r"//[^\n]*", "", path.read_text())
     except OSError as error:
         raise BuildError("the kernel source can't be read", file=path, found=error) from None
-    return {name: tuple(_parameter(p, file) for p in parameters.split(",")) for name, parameters in _ENTRY.findall(text)}
+    return {
+        name: tuple(_parameter(p, file) for p in parameters.split(","))
+        for name, parameters in _ENTRY.findall(text)
+    }
 
 
 def _parameter(text: str, file: str) -> Parameter:
@@ -61,13 +64,21 @@ def _parameter(text: str, file: str) -> Parameter:
         return Parameter(name=name, code="P", is_written=not is_const)
     if type_name not in _CODES:
         raise BuildError(
-            "a kernel parameter of a type that can't be passed", file=file, found=text.strip(), accepted="pointers, " + ", ".join(_CODES)
+            "a kernel parameter of a type that can't be passed",
+            file=file,
+            found=text.strip(),
+            accepted="pointers, " + ", ".join(_CODES),
         )
     return Parameter(name=name, code=_CODES[type_name], is_written=False)
 
 
 def launch(
-    kernel: Kernel, *, grid: Extent3, block: Extent3, shared_bytes: int = 0, **arguments: Operand | View | int | float | bool | None
+    kernel: Kernel,
+    *,
+    grid: Extent3,
+    block: Extent3,
+    shared_bytes: int = 0,
+    **arguments: Operand | View | int | float | bool | None,
 ) -> tuple[Launch, ...]:
     """Launches of `kernel` (usually one), its arguments checked by name against the .cu file.
 
@@ -78,11 +89,18 @@ def launch(
     """
     parameters = entries(kernel.file).get(kernel.entry)
     if parameters is None:
-        raise BuildError("the kernel file has no such entry", file=kernel.file, expected=kernel.entry, found=list(entries(kernel.file)))
+        raise BuildError(
+            "the kernel file has no such entry",
+            file=kernel.file,
+            expected=kernel.entry,
+            found=list(entries(kernel.file)),
+        )
     splits = {p.name for p in parameters} & {"y_first", "z_first"}
     names = {p.name for p in parameters} - splits
     if names != set(arguments):
-        raise TypeError(f"{kernel.file} {kernel.entry}: missing {names - set(arguments)}, unknown {set(arguments) - names}")
+        raise TypeError(
+            f"{kernel.file} {kernel.entry}: missing {names - set(arguments)}, unknown {set(arguments) - names}"
+        )
     result = []
     for y_first in _chunks(grid[1], "y_first" in splits, kernel):
         for z_first in _chunks(grid[2], "z_first" in splits, kernel):
@@ -106,7 +124,9 @@ def launch(
 
 def _chunks(extent: int, may_split: bool, kernel: Kernel) -> range:
     if extent > GRID_YZ_MAX and not may_split:
-        raise UnsupportedError("a grid too large for a GPU", operator=kernel.entry, found=extent, accepted=GRID_YZ_MAX)
+        raise UnsupportedError(
+            "a grid too large for a GPU", operator=kernel.entry, found=extent, accepted=GRID_YZ_MAX
+        )
     return range(0, extent, GRID_YZ_MAX)
 
 
@@ -120,7 +140,9 @@ def _argument(parameter: Parameter, value: Operand | View | int | float | None, 
         return float(value)
     elif isinstance(value, int):
         if abs(value) > INT32_MAX and parameter.code != "q":
-            raise UnsupportedError("an extent passes 32 bits", operator=kernel.entry, tensor=parameter.name, found=value)
+            raise UnsupportedError(
+                "an extent passes 32 bits", operator=kernel.entry, tensor=parameter.name, found=value
+            )
         return int(value)
     raise TypeError(f"{kernel.file} {kernel.entry}: {parameter.name} can't be {value!r}")
 

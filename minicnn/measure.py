@@ -65,7 +65,10 @@ def profile(
     attributes |= _memory(executables) | {"touched_peak_bytes": float(touched)}
     facts = [layer_facts(layer) for layer in chain.layers]
     repetitions = WARMUP + repeat
-    with Recorder(path, facts, repetitions, attributes) as recorder, progress_bar("profiling", repetitions, shown=progress) as advance:
+    with (
+        Recorder(path, facts, repetitions, attributes) as recorder,
+        progress_bar("profiling", repetitions, shown=progress) as advance,
+    ):
         for rep in range(repetitions):
             _, plain = chain.timed_run(inputs, profiled=False)
             _, profiled = chain.timed_run(inputs, profiled=True)
@@ -80,7 +83,9 @@ def profile(
             )
             advance()
         if device.info.kind == "host":
-            grown = process_bytes() - before + sum(e.plan.weight_bytes + e.plan.arena_bytes for e in executables)
+            grown = (
+                process_bytes() - before + sum(e.plan.weight_bytes + e.plan.arena_bytes for e in executables)
+            )
             recorder.set(allocated_peak_bytes=float(grown))
     return recorder.record
 

@@ -105,7 +105,7 @@ class Variant:
     may_overwrite = False  # the output may take input 0's memory where nobody reads that any more
 
     def applies(self, problem: Problem) -> str:
-        """"" where the variant can do the problem, else the reason why not, as a clause."""
+        """ "" where the variant can do the problem, else the reason why not, as a clause."""
         return ""
 
     def orders(self, problem: Problem) -> Orders:
@@ -189,7 +189,11 @@ def bind(node: Node, graph: Graph) -> Bound:
     first, last = entry.opsets
     if version < first or (last is not None and version > last):
         raise UnsupportedError(
-            "an opset this operator isn't known in", node=node.name, operator=node.op, found=version, accepted=entry.opsets
+            "an opset this operator isn't known in",
+            node=node.name,
+            operator=node.op,
+            found=version,
+            accepted=entry.opsets,
         )
     fields = {f.name for f in dataclasses.fields(entry.cls)}
     values = {name: _plain(value) for name, value in node.attributes.items()}
@@ -198,7 +202,9 @@ def bind(node: Node, graph: Graph) -> Bound:
         if index < len(kept) and kept[index]:
             constant = graph.constants.get(kept[index])
             if constant is None:
-                raise UnsupportedError("computed at run time", node=node.name, operator=node.op, tensor=f"{name} = {kept[index]}")
+                raise UnsupportedError(
+                    "computed at run time", node=node.name, operator=node.op, tensor=f"{name} = {kept[index]}"
+                )
             values[name] = _plain(constant)
             kept[index] = ""
     while kept and not kept[-1] and len(kept) > 1:
@@ -207,11 +213,15 @@ def bind(node: Node, graph: Graph) -> Bound:
         values["opset"] = version
     unknown = set(values) - fields
     if unknown:
-        raise UnsupportedError("an attribute this operator doesn't know", node=node.name, operator=node.op, found=sorted(unknown))
+        raise UnsupportedError(
+            "an attribute this operator doesn't know", node=node.name, operator=node.op, found=sorted(unknown)
+        )
     try:
         bound = entry.cls(**values)
     except (TypeError, ValueError) as error:
-        raise UnsupportedError("attributes that don't make sense", node=node.name, operator=node.op, found=error) from None
+        raise UnsupportedError(
+            "attributes that don't make sense", node=node.name, operator=node.op, found=error
+        ) from None
     return Bound(operator=bound, inputs=tuple(kept), fuses=entry.fuses)
 
 
@@ -227,12 +237,19 @@ def _plain(value: object) -> object:
 
 
 def problem_of(
-    op: Any, inputs: tuple[Operand | None, ...], outputs: tuple[Operand, ...], *, epilogue: Epilogue = Epilogue(), precision: str = "fp32"
+    op: Any,
+    inputs: tuple[Operand | None, ...],
+    outputs: tuple[Operand, ...],
+    *,
+    epilogue: Epilogue = Epilogue(),
+    precision: str = "fp32",
 ) -> Problem:
     """A problem with all layouts plain, as `applies` and `orders` want it."""
     plain_inputs = tuple(None if o is None else o.with_layout(PLAIN) for o in inputs)
     plain_outputs = tuple(o.with_layout(PLAIN) for o in outputs)
-    return Problem(operator=op, inputs=plain_inputs, outputs=plain_outputs, epilogue=epilogue, precision=precision)
+    return Problem(
+        operator=op, inputs=plain_inputs, outputs=plain_outputs, epilogue=epilogue, precision=precision
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,11 @@ class _Rewriter:
 
     def _drop_if_idle(self, index: int, node: Node) -> None:
         """Identity and inference-time Dropout: their readers read the input instead."""
-        if node.op not in ("Identity", "Dropout") or node.domain or any(self.readers.get(o) for o in node.outputs[1:]):
+        if (
+            node.op not in ("Identity", "Dropout")
+            or node.domain
+            or any(self.readers.get(o) for o in node.outputs[1:])
+        ):
             return
         if node.op == "Dropout" and any(node.inputs[2:]):
             return  # training_mode may be true
@@ -137,8 +141,17 @@ class _Rewriter:
             return None
         rank = len(self.types[node.inputs[0]].extents)
         amounts = tuple(getattr(pad, "pads", ()))
-        plain = getattr(pad, "mode", "") == "constant" and not getattr(pad, "constant_value", 0) and not getattr(pad, "axes", ())
-        if not plain or len(amounts) != 2 * rank or min(amounts) < 0 or any(amounts[0:2] + amounts[rank : rank + 2]):
+        plain = (
+            getattr(pad, "mode", "") == "constant"
+            and not getattr(pad, "constant_value", 0)
+            and not getattr(pad, "axes", ())
+        )
+        if (
+            not plain
+            or len(amounts) != 2 * rank
+            or min(amounts) < 0
+            or any(amounts[0:2] + amounts[rank : rank + 2])
+        ):
             return None
         own = tuple(_ints(after.attributes.get("pads", ()))) or (0,) * (2 * (rank - 2))
         added = amounts[2:rank] + amounts[rank + 2 :]
@@ -150,7 +163,9 @@ class _Rewriter:
         """A per-channel scale and shift after a convolution, a Gemm or a BatchNormalization goes into its weights."""
         if node.epilogue.activation or node.epilogue.has_residual:
             return None
-        if node.op not in (*_SUMS, "BatchNormalization") or any(name not in self.constants for name in node.inputs[1:] if name):
+        if node.op not in (*_SUMS, "BatchNormalization") or any(
+            name not in self.constants for name in node.inputs[1:] if name
+        ):
             return None
         scale_shift = self._scale_shift(node, after)
         if scale_shift is None:
@@ -160,7 +175,10 @@ class _Rewriter:
         if node.op == "BatchNormalization":
             gamma, beta = (self.constants[name].astype(np.float64) for name in node.inputs[1:3])
             new = [(gamma * scale), (beta * scale + shift)]
-            names = [self._constant(f"{stem}:{what}", v.astype(np.float32)) for what, v in zip(("scale", "shift"), new, strict=True)]
+            names = [
+                self._constant(f"{stem}:{what}", v.astype(np.float32))
+                for what, v in zip(("scale", "shift"), new, strict=True)
+            ]
             return replace(node, inputs=(node.inputs[0], *names, *node.inputs[3:]))
         weights = self.constants[node.inputs[1]].astype(np.float64)
         channel_axis = 0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1
@@ -180,12 +198,18 @@ class _Rewriter:
         if len(shape) < 2 or self.types[node.outputs[0]].dtype != "float32":
             return None
         channels = shape[1]
-        if node.op == "Gemm" and (node.attributes.get("alpha", 1.0) != 1.0 or node.attributes.get("beta", 1.0) != 1.0):
+        if node.op == "Gemm" and (
+            node.attributes.get("alpha", 1.0) != 1.0 or node.attributes.get("beta", 1.0) != 1.0
+        ):
             return None
         if after.op == "BatchNormalization" and len([o for o in after.outputs if o]) == 1:
-            if any(name not in self.constants for name in after.inputs[1:]) or after.attributes.get("training_mode", 0):
+            if any(name not in self.constants for name in after.inputs[1:]) or after.attributes.get(
+                "training_mode", 0
+            ):
                 return None
-            gamma, beta, mean, variance = (self.constants[name].astype(np.float64) for name in after.inputs[1:5])
+            gamma, beta, mean, variance = (
+                self.constants[name].astype(np.float64) for name in after.inputs[1:5]
+            )
             epsilon = after.attributes.get("epsilon", 1e-5)
             assert isinstance(epsilon, float)
             scale = gamma / np.sqrt(variance + epsilon)
@@ -234,7 +258,11 @@ class _Rewriter:
         return replace(node, inputs=(*inputs, other), epilogue=replace(node.epilogue, has_residual=True))
 
     def _activation(self, node: Node, after: Node) -> Node | None:
-        if node.epilogue.activation or after.op not in self._fuses(node) or after.inputs[0] != node.outputs[0]:
+        if (
+            node.epilogue.activation
+            or after.op not in self._fuses(node)
+            or after.inputs[0] != node.outputs[0]
+        ):
             return None
         if self.types[node.outputs[0]].dtype != "float32":
             return None

@@ -146,13 +146,13 @@ class _Walk:
 
     def __init__(self, graph: Graph, types: dict[str, TensorType], fold_bytes_limit: int):
         self.types: dict[str, TensorType] = {}
-        for name, known in types.items():
-            self._set_type(name, known)
         self.constants = dict(graph.constants)
         self.bytes_left = fold_bytes_limit
         self.kept: list[Node] = []
         # What operators and the fallback look at: it shares the two dicts, so it knows what the walk knows.
         self.graph = replace(graph, types=self.types, constants=self.constants)
+        for name, known in types.items():
+            self._set_type(name, known)
 
     def result(self) -> Graph:
         graph = replace(self.graph, nodes=tuple(self.kept)).without_dead_ends()
@@ -176,7 +176,7 @@ class _Walk:
 
     def _set_type(self, name: str, known: TensorType) -> None:
         if known.is_known and math.prod(max(extent, 1) for extent in known.extents) > _ABSURD:
-            raise ShapeError("an absurd size", tensor=name, found=known)
+            raise ShapeError("an absurd size", file=self.graph.file, tensor=name, found=known)
         self.types[name] = known
 
     def _knows(self, names: tuple[str, ...]) -> bool:
@@ -219,7 +219,7 @@ class _Walk:
         try:
             values = fallback.evaluate(node, self.graph, inputs)
         except MinicnnError:
-            return False  # what the evaluator can't do, a kernel may; else it is said when the node's turn comes
+            return False  # a kernel may do it all the same; if none can, the plan says so
         for name, value in zip(node.outputs, values, strict=True):
             if name:
                 value.flags.writeable = False

@@ -1,9 +1,10 @@
 """Runs on disk: one self-describing HDF5 file a run, readable whenever the writer was killed.
 
 HDF5 lays the file out in memory, complete and NaN-filled; it is written as `FILE.partial`, and from then on
-samples are overwritten in place by plain writes: no chunk is allocated, no index grows, so the file can be opened
-at every moment. (HDF5 itself, when a write fails, takes the process down with it as it closes.) A repetition counts
-once `is_finished` is set, after its samples. At the end `FILE.partial` becomes `FILE`.
+samples are overwritten in place by plain writes: no chunk is allocated, no index grows, so the file can be
+opened at every moment. (Writing through HDF5, a failing disk ended the process: HDF5 2.0 crashes in closing
+the file.) A repetition counts once `is_finished` is set, after its samples. At the end `FILE.partial` becomes
+`FILE`.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class Recorder:
         self._finished[rep] = True
 
     def set(self, **attributes: float) -> None:
-        """Attributes known only after the repetitions, stored at the end. Numbers alone: a text could grow."""
+        """Attributes known after the repetitions alone, stored at the end. Numbers only: a text could grow."""
         for name, value in attributes.items():
             if name not in ATTRIBUTES or ATTRIBUTES[name].dtype not in ("float64", "int64"):
                 raise TypeError(f"{name} is no number that a record holds")
@@ -303,8 +304,8 @@ def _image(
 ) -> tuple[bytes, dict[str, _Rows]]:
     """The whole file as bytes, and where in it the samples lie.
 
-    The same layers, extents and texts give the same layout, whatever the samples. In the default file format: HDF5's newer ones mark a file that is open for writing, and a killed writer's
-    can't be opened again.
+    The same layers, extents and texts give the same layout, whatever the samples. The file format is HDF5's
+    default, the one that its oldest readers know.
     """
     repetitions = len(samples["is_warmup"])
     columns: dict[str, Any] = dict(samples)
@@ -327,7 +328,8 @@ def _image(
 
 
 def _rows(dataset: h5py.Dataset) -> _Rows:
-    chunks = [dataset.id.get_chunk_info(i) for i in range(dataset.id.get_num_chunks())] if dataset.chunks else []
+    count = dataset.id.get_num_chunks() if dataset.chunks else 0
+    chunks = [dataset.id.get_chunk_info(i) for i in range(count)]
     return _Rows(
         chunk_offsets=tuple(c.byte_offset for c in sorted(chunks, key=lambda c: c.chunk_offset)),
         height=dataset.chunks[0] if dataset.chunks else 1,

@@ -1,4 +1,4 @@
-"""Walks over strided memory: the copy between any two layouts, and the loops that elementwise operators share.
+"""Walks over strided memory: the copy between any two layouts, and the loops of elementwise operators.
 
 Not here  which operand has which layout: that is the plan's
 """
@@ -23,15 +23,16 @@ TILE = 8  # elements that a thread of copy_tile moves: 32 bytes, one sector of a
 
 
 def grid_and_block(columns: int, rows: int = 1, planes: int = 1) -> dict[str, Any]:
-    """One thread an element: threadIdx.x along `columns`, threadIdx.y along `rows`, the grid's z over `planes`."""
+    """One thread an element: threadIdx.x along `columns`, threadIdx.y along `rows`, grid z over `planes`."""
     block_x = min(round_up(columns, 32) if columns > 16 else columns, BLOCK_X)
     block_y = max(min(rows, BLOCK // block_x), 1)
-    return {"grid": (ceil_div(columns, block_x), ceil_div(rows, block_y), planes), "block": (block_x, block_y, 1)}
+    grid = (ceil_div(columns, block_x), ceil_div(rows, block_y), planes)
+    return {"grid": grid, "block": (block_x, block_y, 1)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Operands of one shape and order as `count` rows of `width` neighbouring elements; dense ones are a single row.
+    """Operands of one shape and order as `count` rows of `width` neighbouring elements; dense ones one row.
 
     strides   an operand each: elements from row to row
     """
@@ -110,28 +111,30 @@ def copy_steps(source: Operand, target: Operand) -> tuple[Launch, ...]:
 
 
 def move_steps(
-    extents: Shape, source: Operand, source_strides: Strides, target: Operand, target_strides: Strides, *, first: int = 0
+    extents: Shape, source: Operand, x_strides: Strides, target: Operand, y_strides: Strides, first: int = 0
 ) -> tuple[Launch, ...]:
-    """Copies `extents` elements, each operand walked by the strides given for it; the target from element `first` on.
+    """Copies `extents` elements; each operand is walked by the strides given for it, the target from `first`.
 
     Elements of 4 or 8 bytes move as words, all others as bytes.
     """
     unit = 4 if source.itemsize % 4 == 0 else 1
     parts = source.itemsize // unit
     extents = (*extents, parts)
-    x_strides = (*(s * parts for s in source_strides), 1)
-    y_strides = (*(s * parts for s in target_strides), 1)
+    in_units = [(*(s * parts for s in strides), 1) for strides in (x_strides, y_strides)]
     x_start, y_start = source.view().byte_offset, target.view(first).byte_offset
     launches: list[Launch] = []
-    for walk in walks(extents, x_strides, y_strides):
+    for walk in walks(extents, *in_units):
         x = View(tensor=source.name, byte_offset=x_start + walk.starts[0] * unit)
         y = View(tensor=target.name, byte_offset=y_start + walk.starts[1] * unit)
-        launches += _tile_copy(walk, x, y) if unit == 4 and _is_transposed(walk) else _plain_copy(walk, unit, x, y)
+        if unit == 4 and _is_transposed(walk):
+            launches += _tile_copy(walk, x, y)
+        else:
+            launches += _plain_copy(walk, unit, x, y)
     return tuple(launches)
 
 
 def _is_transposed(walk: Walk) -> bool:
-    """Whether source and target each have an axis of neighbours, and not the same one: a tile then suits both."""
+    """Whether source and target have neighbours along different axes: a tile then suits both."""
     x, y = walk.strides
     return y[0] == 1 and x[0] != 1 and 1 in x[1:] and walk.extents[x.index(1)] >= 4
 
@@ -149,7 +152,8 @@ def _tile_copy(walk: Walk, x: View, y: View) -> tuple[Launch, ...]:
     return launch(
         Kernel(file="strided_copy.cu", entry="copy_tile", defines=(("TILE", TILE),)),
         **geometry, x=x, y=y, A=extents[across], B=extents[0], E2=extents[k],
-        x_b=x_strides[0], x2=x_strides[k], x3=x_strides[l], y_a=y_strides[across], y2=y_strides[k], y3=y_strides[l],
+        x_b=x_strides[0], x2=x_strides[k], x3=x_strides[l],
+        y_a=y_strides[across], y2=y_strides[k], y3=y_strides[l],
     )  # fmt: skip
 
 
@@ -177,7 +181,7 @@ def broadcast_walks(y: Operand, *operands: Operand) -> tuple[Walk, ...]:
     return walks(walked_shape(y, *operands), *stretched, y.strides)
 
 
-def row_steps(kernel: Kernel, x: Operand, y: Operand, **scalars: float) -> tuple[Launch, ...]:
+def row_steps(kernel: Kernel, x: Operand, y: Operand, **scalars: Any) -> tuple[Launch, ...]:
     """Launches of `kernel(x, y, rows, width, x_stride, y_stride, ...scalars)`, one thread an element."""
     shared = rows(x, y)
     if not shared.width * shared.count:

@@ -117,8 +117,8 @@ def check(op: str, case_name: str, variant_name: str, device_name: str = "host")
 
 
 def onnx_witness(op: str, case_name: str) -> None:
-    """Holds `reference` (not a kernel) against onnxruntime on a model of this one node; the epilogue is left out."""
-    case = _without_epilogue(cases(op)[case_name])
+    """Holds `reference` (not a kernel) against onnxruntime on a model of this one node; what is fused is left out."""
+    case = _as_in_onnx(op, cases(op)[case_name])
     arrays = arrays_of(case)
     exact, bounds = _definition(case, arrays, arrays)
     found = _onnxruntime(op, case, arrays)
@@ -198,9 +198,18 @@ def _layouts(
     return inputs, outputs
 
 
-def _without_epilogue(case: Case) -> Case:
-    shapes = case.shapes[:-1] if case.epilogue.has_residual else case.shapes
-    return replace(case, shapes=shapes, epilogue=Epilogue())
+def _as_in_onnx(op: str, case: Case) -> Case:
+    """Without the epilogue, and without inputs that only fusion adds."""
+    import onnx
+
+    count = len(case.shapes) - case.epilogue.has_residual
+    schema = onnx.defs.get_schema(op, _opset(op, case))
+    return replace(case, shapes=case.shapes[: min(count, schema.max_input)], epilogue=Epilogue())
+
+
+def _opset(op: str, case: Case) -> int:
+    """The operator's own where it has one, else the newest it knows, 21 at most."""
+    return getattr(case.operator, "opset", None) or min(entry(op).opsets[1] or 21, 21)
 
 
 def _problem(case: Case, arrays: list[np.ndarray | None]) -> Problem:
@@ -388,7 +397,7 @@ def _onnxruntime(op: str, case: Case, arrays: list[np.ndarray | None]) -> tuple[
     from onnx import TensorProto, helper
 
     known = entry(op)
-    opset = getattr(case.operator, "opset", None) or min(known.opsets[1] or 21, 21)
+    opset = _opset(op, case)
     schema = onnx.defs.get_schema(op, opset)
     values = {f.name: getattr(case.operator, f.name) for f in fields(case.operator)}
     attributes = {name: value for name, value in values.items() if name in schema.attributes and value not in (None, (), "")}

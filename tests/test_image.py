@@ -211,6 +211,11 @@ def test_a_file_that_is_no_picture_is_one_error(tmp_path, kind):
         RAW.apply(path, OPEN_RGB)
 
 
+def test_formats_past_the_listed_ones_are_not_even_tried(tmp_path):
+    with pytest.raises(InputError, match="known kind.*accepted: JPEG, PNG"):
+        load_picture(save(tmp_path, np.zeros((4, 4, 3), np.uint8), "p.tga"))
+
+
 @pytest.mark.parametrize("name", ["p.png", "p.jpg", "p.gif", "p.bmp", "p.tif", "p.webp", "p.ppm"])
 def test_a_truncated_picture_is_one_error_at_every_length(tmp_path, name):
     array = np.random.default_rng(1).integers(0, 255, (40, 40, 3)).astype(np.uint8)

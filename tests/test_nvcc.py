@@ -15,6 +15,17 @@ NVCC = shutil.which("nvcc")
 @pytest.mark.parametrize("source", sorted(CUDA.glob("*.cu")), ids=lambda p: p.name)
 def test_kernel_compiles(source: Path, architecture: str, tmp_path: Path) -> None:
     assert NVCC is not None
-    command = [NVCC, "-std=c++17", f"-arch={architecture}", "-cubin", "-I", str(CUDA), "-Werror", "all-warnings"]
-    result = subprocess.run([*command, str(source), "-o", str(tmp_path / "kernel.cubin")], capture_output=True, text=True)
+    command = [
+        NVCC,
+        "-std=c++17",
+        f"-arch={architecture}",
+        "-cubin",
+        "-I",
+        str(CUDA),
+        "-Werror",
+        "all-warnings",
+    ]
+    result = subprocess.run(
+        [*command, str(source), "-o", str(tmp_path / "kernel.cubin")], capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr

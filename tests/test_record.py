@@ -44,7 +44,11 @@ def test_memory_beyond_the_plan():
 
 
 def test_it_prints_itself():
-    record = record_of([True, False, False, False], model_file="net.onnx", device="a CPU", live_peak_bytes=12345)
-    printed = str(record)
-    for words in ("net.onnx on a CPU, fp32", "2 layers, 3 repetitions and 1 of warm-up", "plain 32.0 us", "12,345 B"):
-        assert words in printed
+    attributes = {"model_file": "net.onnx", "device": "a CPU", "live_peak_bytes": 12345}
+    assert str(record_of([True, False, False, False], **attributes)).splitlines() == [
+        "run of net.onnx on a CPU, fp32",
+        "  2 layers, 3 repetitions and 1 of warm-up",
+        "  plain 32.0 us (median of 3)",
+        "  wall 40.0 us (median of 3)",
+        "  live peak 12,345 B, planned 0 B, weights 0 B",
+    ]

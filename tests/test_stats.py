@@ -1,4 +1,4 @@
-"""Statistics against values known beforehand: exact binomial sums, and intervals that must cover as they say."""
+"""Statistics against what is known beforehand: exact binomial sums, intervals that cover as they say."""
 
 import math
 from fractions import Fraction
@@ -11,7 +11,7 @@ from minicnn import stats
 
 def exact_outside(n: int, k: int) -> Fraction:
     """The probability that the true median lies below the k-th smallest or above the k-th largest of n."""
-    return 2 * sum(Fraction(math.comb(n, i), 2**n) for i in range(k))
+    return Fraction(2 * sum(math.comb(n, i) for i in range(k)), 2**n)
 
 
 def test_median_and_percentiles_of_a_known_row():
@@ -48,7 +48,7 @@ def test_interval_takes_the_tabled_order_statistics(n, k):
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99, 0.999])
 def test_interval_is_the_narrowest_that_keeps_the_confidence(confidence):
-    for n in range(1, 200):
+    for n in [*range(1, 40), 99, 100, 257]:
         interval = stats.median_interval(np.arange(1.0, n + 1), confidence)
         allowed = 1 - Fraction(confidence)
         fitting = [k for k in range(1, (n + 1) // 2 + 1) if exact_outside(n, k) <= allowed]

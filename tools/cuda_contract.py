@@ -33,7 +33,7 @@ from minicnn.errors import BuildError, DeviceError  # noqa: E402
 from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, View  # noqa: E402
 
 OPERATORS = ("Relu", "MaxPool", "Conv")
-SKIPPED = 77  # what a check's exit code would be: there is nothing here to run it with
+NO_CUBLAS = "libcublas isn't there"  # a stand-in driver may come without one
 KERNELS = r"""
 #include "kernel.cuh"
 
@@ -47,6 +47,11 @@ KERNEL(mixed)(const float* __restrict__ x, double* __restrict__ y, int i, long l
         y[0] = x[0]; y[1] = i; y[2] = (double)q; y[3] = f; y[4] = u; y[5] = d; y[6] = nothing == nullptr;
         y[7] = SCALE;
     }
+}
+
+KERNEL(twice)(const float* __restrict__ x, float* __restrict__ y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
 }
 
 KERNEL(reverse)(float* x, int n) {
@@ -68,11 +73,6 @@ KERNEL(beyond)(float* x, long long n) {
 
 Check = Callable[[CudaDevice], None]
 CHECKS: dict[str, Check] = {}
-LAST: dict[str, Check] = {}  # those that leave the device unusable
-
-
-class Skip(Exception):
-    """There is nothing on this machine to run a check with."""
 
 
 def check(function: Check) -> Check:
@@ -311,13 +311,8 @@ def kernels_for_older_drivers(device: CudaDevice) -> None:
 
 @check
 def products(device: CudaDevice) -> None:
-    try:
-        for step in gemms():
-            _product(device, step)
-    except DeviceError as error:
-        if "libcublas isn't there" in str(error):
-            raise Skip(str(error)) from None
-        raise
+    for step in gemms():
+        _product(device, step)
     assert device.info.versions["cublas"]
 
 
@@ -363,12 +358,11 @@ def a_graph_replays_what_the_stream_did(device: CudaDevice) -> None:
     n = 5000
     x = numbers(n)
     with Memory(device, x=x, y=np.zeros_like(x), z=np.zeros_like(x)) as memory:
-        (relu,) = kernels.launch(
-            Kernel(file="relu.cu", entry="relu"), grid=(math.ceil(n / 128), 1, 1), block=(128, 1, 1),
-            x=View(tensor="x"), y=View(tensor="y"), rows=1, width=n, x_stride=n, y_stride=n, y_first=0,
-        )[:1] if False else _relu(n)  # fmt: skip
+        twice = Kernel(file=kernel_file(), entry="twice")
+        shape = {"grid": (math.ceil(n / 128), 1, 1), "block": (128, 1, 1)}
+        (launch,) = kernels.launch(twice, **shape, x=View(tensor="x"), y=View(tensor="y"), n=n)  # type: ignore[arg-type]
         steps = [
-            relu,
+            launch,
             Copy(source=View(tensor="y"), target=View(tensor="z"), nbytes=x.nbytes),
             Fill(target=View(tensor="z"), nbytes=400, pattern=0x40000000),
         ]
@@ -390,10 +384,6 @@ def a_graph_replays_what_the_stream_did(device: CudaDevice) -> None:
             assert all(device.elapsed_us(a, b) >= 0 for a, b in zip(events, events[1:], strict=False))
 
 
-def _relu(n: int) -> tuple[object, ...]:
-    return ()
-
-
 # --- operators
 
 
@@ -406,3 +396,71 @@ def operators(device: CudaDevice, names: Iterable[str]) -> Iterable[tuple[str, C
         for parameter in harness.grid(op)[1]:
             case, variant, _ = parameter.values
             yield f"{op}: {case}, {variant}", lambda o=op, c=case, v=variant: harness.check(o, c, v, "cuda")  # type: ignore[misc]
+
+
+def a_fault_is_reported(device: CudaDevice) -> None:
+    """Last of all: the GPU's context is of no use after it."""
+    with Memory(device, x=numbers(16)) as memory:
+        far = 1 << 40
+        kernel = Kernel(file=kernel_file(), entry="beyond")
+        (step,) = kernels.launch(kernel, grid=(1, 1, 1), block=(1, 1, 1), x=View(tensor="x"), n=far)
+        device.launch(step, memory.address)()
+        expect(DeviceError, "fault", device.sync)
+        memory.pointers.clear()
+
+
+def run_checks(names: list[str]) -> int:
+    device = CudaDevice()
+    told = device.info
+    print(f"{told.name}, {told.architecture}, {dict(told.versions)}", flush=True)
+    jobs = [(name, lambda f=function: f(device)) for name, function in CHECKS.items()]
+    jobs += operators(device, names)
+    jobs += [(a_fault_is_reported.__name__, lambda: a_fault_is_reported(device))]
+    failed = sum(not _passes(name, job) for name, job in jobs)
+    failed += not _passes("close_after_a_fault", device.close)
+    Path(kernel_file()).unlink()
+    print(f"{len(jobs) + 1 - failed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+def _passes(name: str, job: Callable[[], object]) -> bool:
+    try:
+        job()
+    except Exception as error:
+        if NO_CUBLAS in str(error):
+            print(f"skip  {name}: {NO_CUBLAS}", flush=True)
+            return True
+        print(f"FAIL  {name}\n{traceback.format_exc().strip()}", flush=True)
+        return False
+    else:
+        print(f"ok    {name}", flush=True)
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("--driver", type=Path, metavar="FOLDER", help="a stand-in libcuda.so.1 is there")
+    parser.add_argument("--operators", nargs="*", metavar="NAME", default=list(OPERATORS), help="(%(default)s)")
+    options = parser.parse_args()
+    if options.driver is not None:
+        return on_driver(options.driver, options.operators).returncode
+    from minicnn.registry import table
+
+    names = [op for _, op in table()] if options.operators == ["all"] else options.operators
+    try:
+        return run_checks(names)
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def on_driver(folder: Path, names: Iterable[str], **settings: str) -> subprocess.CompletedProcess[str]:
+    """This script once more, in a process whose loader finds `folder` first; `settings` go into its environment."""
+    path = os.pathsep.join(filter(None, [str(folder.resolve()), os.environ.get("LD_LIBRARY_PATH", "")]))
+    environment = os.environ | {"LD_LIBRARY_PATH": path} | settings
+    command = [sys.executable, str(Path(__file__).resolve()), "--operators", *names]
+    return subprocess.run(command, env=environment, text=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -404,27 +404,28 @@ class CudaDevice(Device):
         if self._is_closed:
             return
         self._is_closed = True
-        # After a fault every call on the context fails; what is left then goes with the context itself.
-        with contextlib.suppress(self._pycuda.Error, DeviceError), self._active():
-            with contextlib.suppress(self._pycuda.Error):
-                self._stream.synchronize()
+        # After a fault every call on the context fails, so that nothing can be freed: it goes with the context.
+        with contextlib.suppress(self._pycuda.Error), self._active():
+            self._stream.synchronize()
             if self._cublas:
                 self._cublas.close()
             for owned in list(self._owned):
                 owned.close()
-            for allocation in self._memory.values():
-                with contextlib.suppress(self._pycuda.Error):
-                    allocation.free()
-            self._memory.clear()
-            self._functions.clear()
-            self._modules.clear()
-            self._stages.clear()
-            del self._stream
+            self._forget()
         self._deselect()
         # PyCUDA gives a context back in the thread that made it, or not at all.
         if threading.get_ident() == self._thread:
             self._context.detach()
             self._deselect()  # PyCUDA leaves it current
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drops all objects of PyCUDA's; in a living context that frees what they stand for."""
+        self._memory.clear()
+        self._functions.clear()
+        self._modules.clear()
+        self._stages.clear()
+        self._stream = None
 
 
 def _plain(value: object, address: Address) -> object:

@@ -7,24 +7,24 @@ result), so one text serves GPUs newer than the compiler, and the simulated GPU 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from minicnn import cache, kernels
 from minicnn.errors import BuildError
-from minicnn.step import Kernel
 
 Defines = tuple[tuple[str, int], ...]
 WHEELS = "nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime"  # together a working nvcc
 REMEDY = f"install the CUDA toolkit so that nvcc is on PATH, or `pip install {WHEELS}`"
-PREBUILT_ARCHITECTURES = (75, 80, 90)  # the oldest CUDA 13 knows, the first with cp.async, the first with TMA
+PREBUILT_ARCHITECTURES = (75,)  # the oldest that CUDA 13 knows: what no kernel needs more than, every GPU runs
 
 # Toolkit -> the PTX version that its driver is the first to read. Source: PTX ISA, release notes.
 _PTX_OF_CUDA = {
@@ -141,27 +141,30 @@ def _end(said: str) -> str:
 
 
 def prebuilt_folder() -> Path:
-    """Beside the kernel sources, in a checkout as in an installed package."""
-    return kernels.source_folder() / "ptx"
+    """Where installing the package leaves PTX."""
+    return Path(__file__).parent.parent / "prebuilt"
 
 
-def prebuild(folder: Path, built: Iterable[Kernel]) -> list[Path]:
-    """PTX of these kernels for PREBUILT_ARCHITECTURES, written into `folder` under the names `ptx` looks for.
+def prebuild(into: Path) -> list[Path]:
+    """PTX of every kernel file, without macros, for PREBUILT_ARCHITECTURES, under the names `ptx` looks for.
 
     Raises    BuildError: no compiler, or a kernel that doesn't compile
     """
     compiler = find()
     if compiler is None:
         raise BuildError("no nvcc to prebuild kernels with", remedy=REMEDY)
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for file, defines in sorted({(k.file, k.defines) for k in built}):
-        for architecture in PREBUILT_ARCHITECTURES:
-            if architecture in compiler.architectures:
-                path = folder / _prebuilt_name(file, defines, architecture)
-                path.write_bytes(compile_ptx(compiler, file, defines, architecture, line_info=False))
-                written.append(path)
-    return written
+    into.mkdir(parents=True, exist_ok=True)
+    files = sorted(path.name for path in kernels.source_folder().glob("*.cu"))
+    jobs = [(f, a) for f in files for a in PREBUILT_ARCHITECTURES if a in compiler.architectures]
+
+    def write(job: tuple[str, int]) -> Path:
+        file, architecture = job
+        path = into / _prebuilt_name(file, (), architecture)
+        path.write_bytes(compile_ptx(compiler, file, (), architecture, line_info=False))
+        return path
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # nvcc is a process of its own
+        return list(pool.map(write, jobs))
 
 
 def _prebuilt_name(file: str, defines: Defines, architecture: int) -> str:

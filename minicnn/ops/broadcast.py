@@ -1,7 +1,7 @@
 """Add, Sub, Mul, Div, Sum, PRelu: operands combined element by element, each stretched to the common shape.
 
 Shapes    a, b -> y of the shape they broadcast to (PRelu: of a's), any rank, float32
-Source    ONNX operators of these names: numpy's broadcasting, and before opset 7 the attributes `broadcast` and `axis`
+Source    ONNX operators of these names: numpy's broadcasting; before opset 7 attributes `broadcast`, `axis`
 Not here  integers: shape arithmetic is folded when the model is loaded
 """
 
@@ -30,13 +30,14 @@ def combine_steps(entry: str, a: Operand, b: Operand, y: Operand) -> tuple[Launc
     kernel = Kernel(file="broadcast.cu", entry=entry)
     launches: list[Launch] = []
     for walk in broadcast_walks(y, a, b):
-        places = {name: o.view(start) for name, o, start in zip("aby", (a, b, y), walk.starts, strict=True)}
-        launches += launch(kernel, **walk.geometry(), **places, **walk.arguments("a", "b", "y"))
+        a_view, b_view, y_view = (o.view(start) for o, start in zip((a, b, y), walk.starts, strict=True))
+        arguments = walk.arguments("a", "b", "y")
+        launches += launch(kernel, **walk.geometry(), a=a_view, b=b_view, y=y_view, **arguments)
     return tuple(launches)
 
 
 def covers_output(problem: Problem) -> bool:
-    """Whether the first input has y's shape: each of its elements is then read by the thread that writes y's."""
+    """Whether the first input has y's shape: the thread that reads an element of it then writes y's."""
     return problem.x.shape == problem.y.shape
 
 
@@ -73,7 +74,7 @@ class Elementwise(Broadcast):
 
 @dataclass(frozen=True, kw_only=True)
 class _Arithmetic:
-    """What Add, Sub, Mul and Div share. `broadcast` and `axis` (where b's first axis falls) ended with opset 6."""
+    """What Add, Sub, Mul and Div share. `broadcast` and `axis` (where b's first axis falls) are opset 6's."""
 
     ENTRY: ClassVar[str]  # of broadcast.cu
 
@@ -174,7 +175,9 @@ class Pair(Elementwise):
     name = "pair"
 
     def applies(self, problem: Problem) -> str:
-        return "" if len(problem.inputs) == 2 and covers_output(problem) else "not two inputs, the first of y's shape"
+        if len(problem.inputs) != 2:
+            return f"{len(problem.inputs)} inputs, not two"
+        return super().applies(problem)
 
 
 class Chain(Variant):
@@ -227,6 +230,7 @@ class Sum:
 
 
 _IMAGE = (2, 5, 3, 7)
+_ADD_AT_AXIS_1 = Add(opset=6, broadcast=1, axis=1)
 
 CASES = {
     "add, equal shapes": Case(operator=Add(), shapes=(_IMAGE, _IMAGE)),
@@ -242,7 +246,7 @@ CASES = {
     "add, scalars": Case(operator=Add(), shapes=((), ())),
     "add, five axes that don't merge": Case(operator=Add(), shapes=((2, 1, 3, 1, 2), (1, 3, 1, 4, 1))),
     "add, six axes that don't merge": Case(operator=Add(), shapes=((2, 1, 3, 1, 2, 1), (1, 3, 1, 4, 1, 5))),
-    "add, opset 6 at an axis": Case(operator=Add(opset=6, broadcast=1, axis=1), shapes=(_IMAGE, (5,)), constants=(1,)),
+    "add, at an axis": Case(operator=_ADD_AT_AXIS_1, shapes=(_IMAGE, (5, 3)), constants=(1,)),
     "sub, the constant first": Case(operator=Sub(), shapes=((), _IMAGE), constants=(0,)),
     "sub, equal shapes": Case(operator=Sub(), shapes=(_IMAGE, _IMAGE)),
     "mul, an excitation": Case(operator=Mul(), shapes=((2, 21, 3, 7), (2, 21, 1, 1))),
@@ -254,7 +258,7 @@ CASES = {
     "prelu, one slope": Case(operator=PRelu(), shapes=(_IMAGE, (1,)), constants=(1,)),
     "prelu, a slope an element": Case(operator=PRelu(), shapes=(_IMAGE, (5, 3, 7)), constants=(1,)),
     "prelu, rank 2": Case(operator=PRelu(), shapes=((3, 10), (10,)), constants=(1,)),
-    "prelu, opset 6 lists slopes": Case(operator=PRelu(opset=6), shapes=(_IMAGE, (5,)), constants=(1,)),
+    "prelu, a list of slopes": Case(operator=PRelu(opset=6), shapes=(_IMAGE, (5,)), constants=(1,)),
     "sum of one": Case(operator=Sum(), shapes=(_IMAGE,)),
     "sum of two": Case(operator=Sum(), shapes=(_IMAGE, _IMAGE)),
     "sum of four, one stretched": Case(operator=Sum(), shapes=((1, 5, 1, 1), _IMAGE, _IMAGE, (7,))),

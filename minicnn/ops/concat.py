@@ -47,10 +47,11 @@ class Concat:
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         shape = types[0].extents
         if not -len(shape) <= self.axis < len(shape):
-            raise ShapeError("the axis isn't one of the input's", found=self.axis, accepted=f"axes of {types[0]}")
+            accepted = f"{-len(shape)} to {len(shape) - 1}"
+            raise ShapeError("the axis isn't the input's", found=self.axis, accepted=accepted)
         for other in types[1:]:
             if other.dtype != types[0].dtype or self._others(other.extents) != self._others(shape):
-                raise ShapeError(f"inputs that differ in more than axis {self.axis}", expected=types[0], found=other)
+                raise ShapeError("inputs that differ not only along the axis", expected=types[0], found=other)
         axis = self.axis % len(shape)
         total = sum(t.extents[axis] for t in types)
         return (replace(types[0], shape=(*shape[:axis], total, *shape[axis + 1 :])),)
@@ -80,7 +81,7 @@ CASES = {
     "channels that fill their padding": Case(operator=Concat(axis=1), shapes=((2, 16, 3, 5), (2, 32, 3, 5))),
     "batches": Case(operator=Concat(axis=0), shapes=((1, 5, 3, 7), (2, 5, 3, 7))),
     "rows": Case(operator=Concat(axis=2), shapes=((2, 5, 3, 7), (2, 5, 1, 7))),
-    "the last axis, counted from the end": Case(operator=Concat(axis=-1), shapes=((2, 5, 3, 7), (2, 5, 3, 1))),
+    "columns, counted from the end": Case(operator=Concat(axis=-1), shapes=((2, 5, 3, 7), (2, 5, 3, 1))),
     "a constant": Case(operator=Concat(axis=1), shapes=((2, 5, 3, 7), (2, 4, 3, 7)), constants=(1,)),
     "one input": Case(operator=Concat(axis=1), shapes=((2, 5, 3, 7),)),
     "an empty input": Case(operator=Concat(axis=1), shapes=((2, 5), (2, 0), (2, 3))),

@@ -43,7 +43,7 @@ class Transpose:
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         perm = self.permutation(len(x.extents))
         if sorted(perm) != list(range(len(x.extents))):
-            raise ShapeError("perm isn't a permutation of the input's axes", found=perm, accepted=f"axes of {x}")
+            raise ShapeError("perm isn't a permutation of the input's axes", found=perm, expected=x)
         return (replace(x, shape=tuple(x.extents[axis] for axis in perm)),)
 
     def variants(self) -> tuple[Variant, ...]:

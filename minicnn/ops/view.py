@@ -1,4 +1,4 @@
-"""Reshape, Flatten, Squeeze, Unsqueeze, Identity, Dropout: the same elements under another shape. No work at all.
+"""Reshape, Flatten, Squeeze, Unsqueeze, Identity, Dropout: the same elements in another shape, without work.
 
 Shapes    x -> y with as many elements in the same row-major order; any rank, any type
 Source    ONNX operators of these names
@@ -26,8 +26,8 @@ class View(Variant):
     is_view = True
 
     def orders(self, problem: Problem) -> Orders:
-        """Row-major memory fits every shape. Where images and channels stay as they are, pixels do too, so that any
-        order fits: (N, C, 1, 1) and (N, C) differ in nothing but their names."""
+        """Row-major memory fits every shape. Where images and channels stay as they are, so do pixels, and
+        any order fits: (N, C, 1, 1) and (N, C) differ in nothing but their names."""
         x, y = problem.x.shape, problem.y.shape
         if x == y or (len(x) >= 2 and len(y) >= 2 and x[:2] == y[:2]):
             return Orders(inputs=("any",), outputs=("same",))
@@ -72,14 +72,14 @@ class Reshape(_Reshaping):
         for axis, extent in enumerate(wanted):
             if extent == 0 and not self.allowzero:
                 if axis >= len(shape):
-                    raise ShapeError("a 0 where the input has no axis to copy", found=self.shape, expected=f"rank {len(shape)}")
+                    raise ShapeError("a 0 where the input has no axis", found=self.shape, expected=shape)
                 wanted[axis] = shape[axis]
         if wanted.count(-1) > 1 or any(extent < -1 for extent in wanted):
             raise ShapeError("a shape with more than one open extent or a negative one", found=self.shape)
         if -1 in wanted:
             known = math.prod(extent for extent in wanted if extent != -1)
             if known == 0 or math.prod(shape) % known:
-                raise ShapeError("the elements don't divide into that shape", expected=shape, found=self.shape)
+                raise ShapeError("no whole number is left for -1", expected=shape, found=self.shape)
             wanted[wanted.index(-1)] = math.prod(shape) // known
         return tuple(wanted)
 
@@ -91,7 +91,8 @@ class Flatten(_Reshaping):
 
     def shape_of(self, shape: Shape) -> Shape:
         if not -len(shape) <= self.axis <= len(shape):
-            raise ShapeError("the axis isn't one of the input's", found=self.axis, accepted=f"{-len(shape)} to {len(shape)}")
+            accepted = f"{-len(shape)} to {len(shape)}"
+            raise ShapeError("the axis isn't the input's", found=self.axis, accepted=accepted)
         axis = self.axis + len(shape) if self.axis < 0 else self.axis
         return (math.prod(shape[:axis]), math.prod(shape[axis:]))
 
@@ -104,7 +105,8 @@ def axes_of(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     wrong = [axis for axis in axes if not -rank <= axis < rank]
     found = tuple(axis % rank for axis in axes) if not wrong else ()
     if wrong or len(set(found)) != len(found):
-        raise ShapeError("axes that aren't there or are named twice", found=axes, accepted=f"{-rank} to {rank - 1}")
+        accepted = f"{-rank} to {rank - 1}, each once"
+        raise ShapeError("axes that aren't there or are named twice", found=axes, accepted=accepted)
     return found
 
 
@@ -120,7 +122,7 @@ class Squeeze(_Reshaping):
             return tuple(extent for extent in shape if extent != 1)
         axes = axes_of(self.axes, len(shape))
         if any(shape[axis] != 1 for axis in axes):
-            raise ShapeError("an axis to be squeezed that isn't 1 long", found=shape, accepted=f"1 along axes {self.axes}")
+            raise ShapeError("an axis longer than 1", found=shape, expected=f"1 along {axes}")
         return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
@@ -171,9 +173,8 @@ _IMAGE = (2, 5, 3, 7)
 CASES = {
     "reshape, an open extent": Case(operator=Reshape(shape=(2, -1)), shapes=(_IMAGE,)),
     "reshape, extents kept": Case(operator=Reshape(shape=(0, 0, 21)), shapes=(_IMAGE,)),
-    "reshape, a channel shuffle's groups": Case(operator=Reshape(shape=(2, 3, 4, 5, 5)), shapes=((2, 12, 5, 5),)),
+    "reshape, channels in groups": Case(operator=Reshape(shape=(2, 3, 4, 5, 5)), shapes=((2, 12, 5, 5),)),
     "reshape, 8-byte integers": Case(operator=Reshape(shape=(6,)), shapes=((2, 3),), dtype="int64"),
-    "reshape, to a scalar": Case(operator=Reshape(shape=()), shapes=((1, 1),)),
     "flatten": Case(operator=Flatten(), shapes=(_IMAGE,)),
     "flatten, axis 0": Case(operator=Flatten(axis=0), shapes=(_IMAGE,)),
     "flatten, counted from the end": Case(operator=Flatten(axis=-1), shapes=(_IMAGE,)),

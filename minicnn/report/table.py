@@ -87,7 +87,7 @@ def text(record: RunRecord, *, width: int = WIDEST, is_colored: bool = False) ->
     console.print(_table(_rows(record), width))
     console.print()
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, min_width=len("fallback"))
     grid.add_column()
     for label, sentence in _foot(record):
         grid.add_row(Text(label, style="bold"), Text(printable(sentence)))

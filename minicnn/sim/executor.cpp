@@ -286,7 +286,10 @@ bool Block::wait_for_members(Warp& warp, const Instruction& i, uint32_t mask, ui
 }
 
 uint32_t Block::members_of(Warp& warp, const Instruction& i, uint32_t mask) {
-  if (i.member_mask < 0) return FULL_WARP;
+  if (i.member_mask < 0) {
+    if (warp.live == FULL_WARP) return FULL_WARP;
+    fail(FaultKind::collective, "needs all 32 lanes of the warp, which has fewer", warp, first_lane(mask), &i);
+  }
   const auto members = static_cast<uint32_t>(warp.row(i.member_mask)[first_lane(mask)]);
   if (mask & ~members) {
     fail(FaultKind::collective, "executed by a lane that its member mask does not name", warp,

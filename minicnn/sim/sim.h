@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define SIM_API __attribute__((visibility("default")))
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -25,36 +27,36 @@ typedef struct {
   uint64_t parameter_bytes, parameter_count, static_shared_bytes, local_bytes, max_threads;
 } sim_kernel_info;
 
-sim_machine* sim_create(void);
-void sim_destroy(sim_machine* machine);
+SIM_API sim_machine* sim_create(void);
+SIM_API void sim_destroy(sim_machine* machine);
 
 /* seed, late_async (0: cp.async lands at once, 1: at its wait), check_races, check_uninitialised,
  * budget (warp instructions of a block, 0: no limit), shared_limit (bytes of a block) */
-int sim_set_option(sim_machine* machine, const char* name, int64_t value);
+SIM_API int sim_set_option(sim_machine* machine, const char* name, int64_t value);
 
-int sim_register(sim_machine* machine, uint64_t address, size_t bytes);
-int sim_unregister(sim_machine* machine, uint64_t address);
+SIM_API int sim_register(sim_machine* machine, uint64_t address, size_t bytes);
+SIM_API int sim_unregister(sim_machine* machine, uint64_t address);
 
 /* NULL where the text cannot be parsed. Module variables are registered until sim_unload. */
-sim_module* sim_load(sim_machine* machine, const char* ptx);
-void sim_unload(sim_machine* machine, sim_module* module);
-int sim_kernel_count(const sim_module* module);
-const char* sim_kernel_name(const sim_module* module, int index);
-int sim_kernel(sim_machine* machine, sim_module* module, const char* name, sim_kernel_info* info);
-int sim_parameter(sim_machine* machine, sim_module* module, const char* kernel, int index, size_t* offset,
+SIM_API sim_module* sim_load(sim_machine* machine, const char* ptx);
+SIM_API void sim_unload(sim_machine* machine, sim_module* module);
+SIM_API int sim_kernel_count(const sim_module* module);
+SIM_API const char* sim_kernel_name(const sim_module* module, int index);
+SIM_API int sim_kernel(sim_machine* machine, sim_module* module, const char* name, sim_kernel_info* info);
+SIM_API int sim_parameter(sim_machine* machine, sim_module* module, const char* kernel, int index, size_t* offset,
                   size_t* bytes);
-int sim_variable(sim_machine* machine, sim_module* module, const char* name, uint64_t* address, size_t* bytes);
+SIM_API int sim_variable(sim_machine* machine, sim_module* module, const char* name, uint64_t* address, size_t* bytes);
 
-int sim_launch(sim_machine* machine, sim_module* module, const char* kernel, const unsigned grid[3],
+SIM_API int sim_launch(sim_machine* machine, sim_module* module, const char* kernel, const unsigned grid[3],
                const unsigned block[3], unsigned dynamic_shared_bytes, const void* parameters, size_t parameter_bytes);
 
-const char* sim_last_fault(const sim_machine* machine);
-int sim_last_fault_kind(const sim_machine* machine);
+SIM_API const char* sim_last_fault(const sim_machine* machine);
+SIM_API int sim_last_fault_kind(const sim_machine* machine);
 
-int sim_counter_count(void);
-const char* sim_counter_name(int index);
-uint64_t sim_counter(const sim_machine* machine, int index);
-void sim_reset_counters(sim_machine* machine);
+SIM_API int sim_counter_count(void);
+SIM_API const char* sim_counter_name(int index);
+SIM_API uint64_t sim_counter(const sim_machine* machine, int index);
+SIM_API void sim_reset_counters(sim_machine* machine);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,515 @@
+"""Graph to plan.
+
+Three passes: choose a variant for every node; find the concatenations whose inputs can be written in place; then lay
+every tensor out, put conversions where producer and consumer differ, and collect the steps. No device is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from minicnn import fallback, memory, registry
+from minicnn.choose import check_wanted, choose
+from minicnn.errors import MinicnnError, UnsupportedError
+from minicnn.geometry import INT32_MAX, NHWC, PLAIN, Layout
+from minicnn.graph import Graph, Node
+from minicnn.memory import Lifetime
+from minicnn.plan import Buffer, Layer, Plan
+from minicnn.registry import Orders, Problem, Variant
+from minicnn.step import HostCall, Operand
+from minicnn.strided import copy_steps
+
+
+def plan(
+    graph: Graph,
+    *,
+    wanted: Mapping[str, str] | None = None,
+    precision: str = "fp32",
+    allow_fallback: bool = True,
+) -> Plan:
+    """Plans a resolved (and usually rewritten) graph.
+
+    wanted    variants the user asks for, as `choose.choose` reads them
+    Raises    UnsupportedError: an operator that neither runs natively nor may fall back; tensors past int32
+              InputError: a wanted variant that is unknown or doesn't apply
+    """
+    head, rest = _cut(graph)
+    planner = _Planner(head, wanted=wanted or {}, precision=precision, allow_fallback=allow_fallback)
+    return replace(planner.plan(), rest=rest)
+
+
+def _cut(graph: Graph) -> tuple[Graph, Graph | None]:
+    """The nodes whose input shapes are known, and the rest. What the rest reads of the head becomes its inputs."""
+    unknown = {name for node in graph.nodes for name in node.outputs if name and not _is_known(graph, name)}
+    head, tail = [], []
+    late: set[str] = set()
+    for node in graph.nodes:
+        waits = any(name in unknown or name in late for name in node.inputs)
+        (tail if waits else head).append(node)
+        if waits:
+            late.update(node.outputs)
+    if not tail:
+        return graph, None
+    made = {name for node in head for name in node.outputs} | set(graph.inputs)
+    read = {name for node in tail for name in node.inputs} | set(graph.outputs)
+    border = tuple(
+        name for name in (*graph.inputs, *(o for n in head for o in n.outputs)) if name in read & made
+    )
+    return (
+        replace(graph, nodes=tuple(head), outputs=border),
+        replace(graph, nodes=tuple(tail), inputs=border),
+    )
+
+
+def _is_known(graph: Graph, name: str) -> bool:
+    known = graph.types.get(name)
+    return known is not None and known.is_known
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """A node with its variant; `problem` has plain layouts. No variant: the fallback."""
+
+    node: Node
+    problem: Problem
+    variant: Variant | None
+    reason: str
+    orders: Orders
+
+
+_FALLBACK_ORDERS = Orders(inputs=("NCHW",), outputs=("NCHW",))
+
+
+class _Planner:
+    def __init__(self, graph: Graph, *, wanted: Mapping[str, str], precision: str, allow_fallback: bool):
+        self.graph = graph
+        self.wanted = wanted
+        self.precision = precision
+        self.allow_fallback = allow_fallback
+        self.layers: list[Layer] = []
+        self.laid_out: dict[str, Operand] = {}
+        self.places: dict[str, str] = {}  # tensor -> buffer
+        self.sizes: dict[str, int] = {}  # buffer -> bytes
+        self.kinds: dict[str, str] = {}
+        self.packed: dict[str, HostCall] = {}
+        self.weights: dict[str, Operand] = {}
+        self.slices: dict[
+            str, tuple[str, int]
+        ] = {}  # tensor -> (the Concat output it is written into, first channel)
+        self.last_reader: dict[str, int] = {}
+
+    def plan(self) -> Plan:
+        check_wanted(
+            self.wanted,
+            {n.name: n.op for n in self.graph.nodes} | {s: n.op for n in self.graph.nodes for s in n.sources},
+        )
+        chosen = [self._choose(node) for node in self.graph.nodes]
+        self._find_slices(chosen)
+        for index, node in enumerate(self.graph.nodes):
+            for name in node.inputs:
+                self.last_reader[name] = index
+        for name in self.graph.outputs:
+            self.last_reader[name] = len(chosen)
+        for name in self.graph.inputs:
+            self._place(self._operand(name), "input")
+        for index, choice in enumerate(chosen):
+            self._lay_out(index, choice)
+        outputs = {name: self._plain_output(name) for name in self.graph.outputs}
+        return self._finish(outputs)
+
+    # first pass: variants
+
+    def _operand(self, name: str) -> Operand:
+        known = self.graph.types[name]
+        if math.prod(known.extents) > INT32_MAX:
+            raise UnsupportedError(
+                "a tensor too large for 32-bit indices", file=self.graph.file, tensor=name, found=known
+            )
+        return Operand(
+            name=name, dtype=known.dtype, shape=known.extents, value=self.graph.constants.get(name)
+        )
+
+    def _choose(self, node: Node) -> _Chosen:
+        outputs = tuple(self._operand(name) for name in node.outputs if name and _is_known(self.graph, name))
+        try:
+            bound = registry.bind(node, self.graph)
+        except UnsupportedError as error:
+            return self._fall_back(node, outputs, error)
+        try:
+            inputs = tuple(self._operand(name) if name else None for name in bound.inputs)
+            problem = Problem(
+                operator=bound.operator,
+                inputs=inputs,
+                outputs=outputs,
+                epilogue=node.epilogue,
+                precision=self.precision,
+            )
+            choice = choose(problem, node=node.name, op=node.op, sources=node.sources, wanted=self.wanted)
+            if choice.variant is None:
+                return self._fall_back(
+                    node, outputs, UnsupportedError("no variant applies", found=choice.reason)
+                )
+            orders = choice.variant.orders(problem)
+        except MinicnnError as error:
+            raise error.at(file=self.graph.file, node=node.name, operator=node.op) from None
+        return _Chosen(
+            node=node, problem=problem, variant=choice.variant, reason=choice.reason, orders=orders
+        )
+
+    def _fall_back(self, node: Node, outputs: tuple[Operand, ...], why: UnsupportedError) -> _Chosen:
+        why.at(file=self.graph.file, node=node.name, operator=node.op)
+        if fallback.is_refused(node):
+            raise why.at(remedy="this operator never falls back to the CPU evaluator")
+        if not self.allow_fallback:
+            raise why.at(remedy="run without --no-fallback to have the CPU evaluator do it")
+        inputs = tuple(self._operand(name) if name else None for name in node.inputs)
+        problem = Problem(operator=None, inputs=inputs, outputs=outputs, precision=self.precision)
+        reason = "; ".join(
+            [why.sentence, *(str(why.facts[key]) for key in ("tensor", "found") if key in why.facts)]
+        )
+        return _Chosen(node=node, problem=problem, variant=None, reason=reason, orders=_FALLBACK_ORDERS)
+
+    # second pass: concatenations without copies
+
+    def _find_slices(self, chosen: list[_Chosen]) -> None:
+        """Marks tensors that their producers can write straight into the output of a Concat along the channels."""
+        order: dict[str, str] = {}
+        maker: dict[str, _Chosen] = {}
+        for choice in chosen:
+            for index, output in enumerate(choice.problem.outputs):
+                order[output.name] = self._output_order(choice, index, order)
+                maker[output.name] = choice
+        for choice in reversed(chosen):
+            inputs = [o for o in choice.problem.inputs if o is not None]
+            if (
+                choice.node.op != "Concat"
+                or choice.variant is None
+                or getattr(choice.problem.operator, "axis", None) != 1
+            ):
+                continue
+            if len(choice.problem.y.shape) != 4 or len({o.name for o in inputs}) != len(inputs):
+                continue
+            if any(o.shape[1] % NHWC.channel_pad for o in inputs[:-1]) or any(
+                o.dtype != "float32" for o in inputs
+            ):
+                continue
+            if any(self._why_no_slice(o, order, maker) for o in inputs):
+                continue
+            first = 0
+            for operand in inputs:
+                self.slices[operand.name] = (choice.problem.y.name, first)
+                first += operand.shape[1]
+            order[choice.problem.y.name] = "NHWC"
+
+    def _why_no_slice(self, operand: Operand, order: Mapping[str, str], maker: Mapping[str, _Chosen]) -> bool:
+        producer = maker.get(operand.name)
+        if (
+            producer is None
+            or producer.variant is None
+            or producer.variant.is_view
+            or operand.name in self.graph.outputs
+        ):
+            return True
+        return operand.name in self.slices or order[operand.name] != "NHWC"
+
+    def _output_order(self, choice: _Chosen, index: int, order: Mapping[str, str]) -> str:
+        """The order an output will have, as far as orders alone tell."""
+        said = choice.orders.outputs[min(index, len(choice.orders.outputs) - 1)]
+        data = [o for o in choice.problem.inputs if o is not None and not o.is_constant]
+        if said == "same":
+            return order.get(data[0].name, "NCHW") if data else "NCHW"
+        if said == "any":
+            rank = len(choice.problem.outputs[index].shape)
+            return (
+                "NHWC"
+                if any(len(o.shape) == rank >= 3 and order.get(o.name) == "NHWC" for o in data)
+                else "NCHW"
+            )
+        return said
+
+    # third pass: layouts, conversions, steps
+
+    def _lay_out(self, index: int, choice: _Chosen) -> None:
+        node, variant = choice.node, choice.variant
+        said = choice.orders.inputs
+        inputs = [
+            o if o is None or o.is_constant else self._in_order(o.name, said[min(i, len(said) - 1)])
+            for i, o in enumerate(choice.problem.inputs)
+        ]
+        orders = {o.name: o.layout.order for o in inputs if o is not None}
+        x = inputs[0] if inputs else None
+        outputs = tuple(
+            self._output(index, choice, i, x, self._output_order(choice, i, orders))
+            for i in range(len(choice.problem.outputs))
+        )
+        data = tuple(o for o in inputs if o is not None and not o.is_constant)
+        layer = Layer(
+            name=node.name,
+            op=node.op,
+            nodes=node.sources or (node.name,),
+            variant="fallback",
+            reason=choice.reason,
+            inputs=data,
+            outputs=outputs,
+            steps=(),
+            is_fallback=variant is None,
+            bytes_min=_compulsory(choice.problem),
+            output_names=node.outputs,
+        )
+        if variant is None:
+            function = fallback.function(node, self.graph)
+            call = HostCall(name=node.op, function=function, inputs=tuple(inputs), outputs=outputs)
+            self.layers.append(replace(layer, steps=(call,), bytes_moved=layer.bytes_min))
+            return
+        if (
+            all(o.name in self.slices and self.slices[o.name][0] == outputs[0].name for o in data)
+            and node.op == "Concat"
+        ):
+            self.layers.append(
+                replace(layer, variant="slices", reason="its inputs were written in place", bytes_min=0)
+            )
+            return
+        problem = replace(choice.problem, inputs=tuple(inputs), outputs=outputs)
+        workspace_bytes = variant.workspace_bytes(problem)
+        problem = self._with_packed(problem, variant)
+        if workspace_bytes:
+            workspace = Operand(
+                name=f"{node.name}:workspace", dtype="float32", shape=(-(-workspace_bytes // 4),)
+            )
+            self._place(workspace, "workspace")
+            problem = replace(problem, workspace=workspace)
+        steps = () if variant.is_view else variant.steps(problem)
+        moved = 0 if variant.is_view else layer.bytes_min + 2 * workspace_bytes
+        self.layers.append(
+            replace(
+                layer,
+                variant=variant.name,
+                steps=steps,
+                cost=choice.problem.operator.cost(choice.problem),
+                bytes_moved=moved,
+                bytes_min=0 if variant.is_view else layer.bytes_min,
+                workspace_bytes=workspace_bytes,
+                problem=problem,
+            )
+        )
+
+    def _in_order(self, name: str, order: str) -> Operand:
+        """The tensor in the order asked for, through a conversion layer if it lies otherwise."""
+        operand = self.laid_out[name]
+        if order in ("any", "same"):
+            return operand
+        seen = seen_as(operand, order)
+        if seen is not None:
+            return seen
+        converted = f"{name}@{order}"
+        if converted not in self.laid_out:
+            target = replace(operand, name=converted, layout=PLAIN if order == "NCHW" else NHWC)
+            self._place(target, "activation")
+            self.last_reader[converted] = self.last_reader.get(name, 0)
+            moved = 2 * math.prod(operand.shape) * operand.itemsize
+            self.layers.append(
+                Layer(
+                    name=converted,
+                    op="Convert",
+                    nodes=(),
+                    variant="strided_copy",
+                    reason=f"{operand.layout.order} to {order}",
+                    inputs=(operand,),
+                    outputs=(target,),
+                    steps=copy_steps(operand, target),
+                    bytes_min=moved,
+                    bytes_moved=moved,
+                )
+            )
+        return self.laid_out[converted]
+
+    def _output(self, index: int, choice: _Chosen, position: int, x: Operand | None, order: str) -> Operand:
+        """Lays out one output: in its input's memory, in a Concat's, or in its own."""
+        variant, output = choice.variant, choice.problem.outputs[position]
+        if variant is not None and variant.is_view and x is not None and position == 0:
+            return self._share(output.with_layout(view_layout(x, output)), x.name)
+        if output.name in self.slices:
+            root = self._root(output.name)
+            if root not in self.places:
+                self._place(self._operand(root).with_layout(NHWC), "activation")
+            return self._share(output.with_layout(self._slice_layout(output.name)), root)
+        if output.name in self.places:  # a Concat whose inputs have been written into it
+            return self.laid_out[output.name]
+        laid = output.with_layout(NHWC if order == "NHWC" and len(output.shape) >= 2 else PLAIN)
+        if variant is not None and x is not None and self._may_overwrite(index, variant, x, laid):
+            return self._share(laid, x.name)
+        return self._place(laid, "activation")
+
+    def _root(self, name: str) -> str:
+        while name in self.slices:
+            name = self.slices[name][0]
+        return name
+
+    def _slice_layout(self, name: str) -> Layout:
+        offset = 0
+        while name in self.slices:
+            name, first = self.slices[name]
+            offset += first
+        stride = NHWC.channels_padded(self._operand(name).shape)
+        return replace(NHWC, channel_stride=stride, offset=offset)
+
+    def _may_overwrite(self, index: int, variant: Variant, x: Operand, y: Operand) -> bool:
+        """Whether y may take x's memory: nobody reads anything there any more, and both lie alike."""
+        if not variant.may_overwrite or x.is_constant or x.layout != y.layout or x.nbytes != y.nbytes:
+            return False
+        buffer = self.places[x.name]
+        tenants = [name for name, place in self.places.items() if place == buffer]
+        return all(self.last_reader.get(name, -1) <= index for name in tenants) and not x.layout.is_slice
+
+    def _place(self, operand: Operand, kind: str) -> Operand:
+        """Gives a tensor a buffer of its own."""
+        self.laid_out[operand.name] = operand
+        self.places[operand.name] = operand.name
+        self.sizes[operand.name] = operand.nbytes
+        self.kinds[operand.name] = kind
+        return operand
+
+    def _share(self, operand: Operand, owner: str) -> Operand:
+        """Puts a tensor into the buffer of another."""
+        self.laid_out[operand.name] = operand
+        self.places[operand.name] = self.places[owner]
+        return operand
+
+    def _with_packed(self, problem: Problem, variant: Variant) -> Problem:
+        """Puts packed constants in the place of the originals."""
+        inputs = list(problem.inputs)
+        for position, packing in variant.packings(problem).items():
+            original = inputs[position]
+            assert original is not None and original.value is not None
+            name = f"{original.name}:{packing.name}"
+            packed = Operand(name=name, dtype=packing.dtype, shape=packing.shape, value=original.value)
+            function = packing.function
+            self.packed[name] = HostCall(
+                name=packing.name,
+                function=lambda a, f=function: (f(a),),
+                inputs=(original,),
+                outputs=(packed,),
+            )
+            inputs[position] = packed
+        return replace(problem, inputs=tuple(inputs))
+
+    def _plain_output(self, name: str) -> Operand:
+        if not _is_known(self.graph, name):
+            return Operand(
+                name=name,
+                dtype=self.graph.types[name].dtype if name in self.graph.types else "float32",
+                shape=(),
+            )
+        if name in self.graph.constants:
+            return self._operand(name)
+        operand = self._in_order(name, "NCHW")
+        buffer = self.places[operand.name]
+        if self.kinds[buffer] == "activation":
+            self.kinds[buffer] = "output"
+        return operand
+
+    # memory
+
+    def _finish(self, outputs: Mapping[str, Operand]) -> Plan:
+        count = len(self.layers)
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for operand in self._used_constants():
+            self.weights[operand.name] = operand
+            self._place(operand, "weight")
+        for index, layer in enumerate(self.layers):
+            for view in (v for step in layer.steps for v in (*step.reads, *step.writes)):
+                buffer = self.places.get(view.tensor)
+                if buffer is not None:
+                    first.setdefault(buffer, index)
+                    last[buffer] = index
+        for name in self.graph.inputs:
+            first[self.places[name]] = 0
+            last.setdefault(self.places[name], 0)
+        for operand in outputs.values():
+            if operand.name in self.places:
+                last[self.places[operand.name]] = max(count - 1, 0)
+                first.setdefault(self.places[operand.name], 0)
+        arena = [
+            Lifetime(name=name, first=first[name], last=last[name], nbytes=self.sizes[name])
+            for name in first
+            if self.kinds[name] != "weight"
+        ]
+        arrangement = memory.arrange(arena)
+        alive = memory.live_bytes(arena, count)
+        offsets = dict(arrangement.offsets)
+        weight_bytes = 0
+        for name in self.weights:
+            offsets[name] = weight_bytes
+            weight_bytes += -(-self.sizes[name] // memory.ALIGNMENT) * memory.ALIGNMENT
+        buffers = {
+            name: Buffer(
+                name=name,
+                kind=self.kinds[name],
+                nbytes=self.sizes[name],
+                offset=offset,
+                first=first.get(name, 0),
+                last=last.get(name, 0),
+            )
+            for name, offset in offsets.items()
+        }
+        used = {view.tensor for layer in self.layers for step in layer.steps for view in step.reads}
+        return Plan(
+            graph=self.graph,
+            layers=tuple(replace(layer, live_bytes=alive[i]) for i, layer in enumerate(self.layers)),
+            inputs=tuple(self.laid_out[name] for name in self.graph.inputs),
+            outputs=outputs,
+            load_steps=tuple(call for name, call in self.packed.items() if name in used),
+            weights=self.weights,
+            buffers=buffers,
+            places={name: buffer for name, buffer in self.places.items() if buffer in buffers},
+            arena_bytes=arrangement.peak,
+            live_peak_bytes=arrangement.live_peak,
+            weight_bytes=weight_bytes,
+        )
+
+    def _used_constants(self) -> list[Operand]:
+        """Constants that device steps read, packed or as they are; a HostCall takes them from host memory."""
+        used: dict[str, Operand] = {}
+        for layer in self.layers:
+            for step in layer.steps:
+                if isinstance(step, HostCall):
+                    continue
+                for view in step.reads:
+                    if view.tensor in self.packed:
+                        used[view.tensor] = self.packed[view.tensor].outputs[0]
+                    elif view.tensor in self.graph.constants:
+                        used[view.tensor] = self._operand(view.tensor)
+        return list(used.values())
+
+
+def seen_as(operand: Operand, order: str) -> Operand | None:
+    """The same memory read in another order, or None where a copy is needed."""
+    layout, shape = operand.layout, operand.shape
+    if layout.order == order and (order == "NHWC" or not layout.is_slice):
+        return operand
+    if len(shape) < 2:
+        return operand
+    if math.prod(shape[2:]) == 1 or shape[1] == 1:
+        if order == "NHWC" and layout.order == "NCHW":
+            return operand.with_layout(Layout(order="NHWC"))
+        if order == "NCHW" and (
+            operand.pixel_stride == shape[1] or (shape[0] == 1 and math.prod(shape[2:]) == 1)
+        ):
+            return operand.with_layout(Layout(offset=layout.offset))
+    return None
+
+
+def view_layout(x: Operand, y: Operand) -> Layout:
+    """How a view lies: row-major like its source, or with the source's row stride where both are a pixel a row."""
+    if x.layout.order == "NHWC" and len(y.shape) >= 2:
+        return replace(x.layout, channel_stride=x.pixel_stride) if x.layout.is_slice else x.layout
+    return x.layout
+
+
+def _compulsory(problem: Problem) -> int:
+    """Bytes of every distinct input and every output, moved once."""
+    distinct = {o.name: o for o in (*problem.inputs, *problem.outputs) if o is not None}
+    return sum(math.prod(o.shape) * o.itemsize for o in distinct.values())
