@@ -20,12 +20,12 @@
     y += j * y1 + k * y2 + l * y3;                         \
     if (i >= E0 || j >= E1) return;
 
-// The common strides are spelled out, for compilers that make a vector loop of each.
-#define FOR_STRIDES(operation)                                                \
-    if (y0 == 1 && a0 == 1 && b0 == 1) y[i] = operation(a[i], b[i]);          \
-    else if (y0 == 1 && a0 == 1 && b0 == 0) y[i] = operation(a[i], b[0]);     \
-    else if (y0 == 1 && a0 == 0 && b0 == 1) y[i] = operation(a[0], b[i]);     \
-    else y[i * y0] = operation(a[i * a0], b[i * b0]);
+// The common case is spelled out, so that a compiler makes a vector loop of it.
+#define FOR_STRIDES(operation)                        \
+    if (y0 == 1 && a0 == 1 && b0 == 1)                \
+        y[i] = operation(a[i], b[i]);                 \
+    else                                              \
+        y[i * y0] = operation(a[i * a0], b[i * b0]);
 
 #define ADD(u, v) ((u) + (v))
 #define SUB(u, v) ((u) - (v))

@@ -12,9 +12,9 @@ KERNEL(clip)(const float* x, float* y, int rows, int width, int x_stride, int y_
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     int row = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;
-    int from = row * x_stride, to = row * y_stride;
+    x += row * x_stride, y += row * y_stride;  // a compiler sees a vector in x[i], not in x[row * x_stride + i]
     if (i >= width || row >= rows) return;
-    float value = x[from + i];
+    float value = x[i];
     value = value < low ? low : value;
-    y[to + i] = value > high ? high : value;
+    y[i] = value > high ? high : value;
 }

@@ -61,6 +61,7 @@ template <int W>
 struct vector_register {
     typedef float type __attribute__((vector_size(4 * W), may_alias));
     typedef float unaligned __attribute__((vector_size(4 * W), aligned(4), may_alias));
+    typedef float aligned __attribute__((vector_size(4 * W), aligned(16), may_alias));  // checked by UBSan
 };
 
 template <int N>
@@ -69,6 +70,7 @@ struct Vector {
     static constexpr int parts = N / width;  // registers
     typedef typename vector_register<width>::type part;
     typedef typename vector_register<width>::unaligned unaligned_part;
+    typedef typename vector_register<width>::aligned aligned_part;
     static_assert(N % 4 == 0, "Vector<N>: N is a multiple of 4");
     part v[parts];
 
@@ -100,12 +102,14 @@ VECTOR_FUNCTION void store(float* p, const Vector<N>& a) {
 // The same from an address that is a multiple of 16 bytes: one load of four floats on a GPU.
 template <int N>
 VECTOR_FUNCTION Vector<N> load_aligned(const float* p) {
-    return load<N>((const float*)__builtin_assume_aligned(p, 16));
+    Vector<N> r;
+    for (int i = 0; i < Vector<N>::parts; ++i) r.v[i] = *(const typename Vector<N>::aligned_part*)(p + i * Vector<N>::width);
+    return r;
 }
 
 template <int N>
 VECTOR_FUNCTION void store_aligned(float* p, const Vector<N>& a) {
-    store((float*)__builtin_assume_aligned(p, 16), a);
+    for (int i = 0; i < Vector<N>::parts; ++i) *(typename Vector<N>::aligned_part*)(p + i * Vector<N>::width) = a.v[i];
 }
 
 // less(a, b) ? x : y, lane by lane. A comparison with NaN is false: relu(x) = select_less(x, zero, zero, x) keeps NaN.

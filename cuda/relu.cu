@@ -12,8 +12,8 @@ KERNEL(relu)(const float* x, float* y, int rows, int width, int x_stride, int y_
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     int row = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;
-    int from = row * x_stride, to = row * y_stride;
+    x += row * x_stride, y += row * y_stride;  // a compiler sees a vector in x[i], not in x[row * x_stride + i]
     if (i >= width || row >= rows) return;
-    float value = x[from + i];
-    y[to + i] = value < 0 ? 0 : value;
+    float value = x[i];
+    y[i] = value < 0 ? 0 : value;
 }

@@ -360,10 +360,10 @@ def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def _print_check(engine: Engine, inputs: dict[str, np.ndarray]) -> None:
     from minicnn.check import check
-    from minicnn.report import table
+    from minicnn.report import lists
 
     results = check(engine, inputs)
-    table.print_check(results)
+    lists.print_check(results)
     wrong = [r for r in results if not r.is_within]
     if wrong:
         raise MinicnnError(
@@ -373,7 +373,7 @@ def _print_check(engine: Engine, inputs: dict[str, np.ndarray]) -> None:
 
 def _plan(options: argparse.Namespace) -> None:
     from minicnn.engine import Options
-    from minicnn.report import table
+    from minicnn.report import lists
 
     chosen = Options(
         fuse=options.fuse == "all",
@@ -381,7 +381,7 @@ def _plan(options: argparse.Namespace) -> None:
         precision=options.precision,
         fallback=not options.no_fallback,
     )
-    table.print_plan(_load(options).make_plan(options=chosen))
+    lists.print_plan(_load(options).make_plan(options=chosen))
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -393,6 +393,6 @@ def _report(options: argparse.Namespace) -> None:
 
 def _doctor(options: argparse.Namespace) -> None:
     from minicnn import doctor
-    from minicnn.report import table
+    from minicnn.report import lists
 
-    table.print_rows(doctor.examine())
+    lists.print_rows(doctor.examine())

@@ -6,12 +6,12 @@ Not here  convolution and pooling: the evaluator's pooling is often wrong, and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, shape_inference
+from onnx import helper, numpy_helper, shape_inference, version_converter
 
 from minicnn.errors import ModelError, ShapeError, UnsupportedError
 from minicnn.graph import Dim, Graph, Node, TensorType
@@ -20,6 +20,12 @@ REFUSED = frozenset(
     "Conv ConvInteger ConvTranspose DeformConv QLinearConv MaxPool AveragePool LpPool GlobalMaxPool "
     "GlobalAveragePool GlobalLpPool MaxRoiPool MaxUnpool".split()
 )
+# The evaluator knows one meaning of these, that of the opset given here: older nodes are converted to it first.
+_MEANING_SINCE = {
+    "Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "PRelu": 7, "Resize": 11, "Upsample": 11, "RoiAlign": 16,
+    "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "And": 7, "Or": 7, "Xor": 7, "Equal": 7, "Greater": 7,
+    "Less": 7, "Scatter": 11, "DequantizeLinear": 19, "Concat": 4, "GRU": 7, "LSTM": 7, "RNN": 7,
+}  # fmt: skip
 SMALL = 1024  # elements of a constant that shape inference is given: target shapes, axes, scales, not weights
 
 Arrays = tuple[Any, ...]  # numpy arrays; None for an output the node doesn't have
@@ -27,7 +33,7 @@ Arrays = tuple[Any, ...]  # numpy arrays; None for an output the node doesn't ha
 
 def is_refused(node: Node) -> bool:
     """Whether the node, or a node of its subgraphs, is one that never falls back."""
-    return (node.domain == "" and node.op in REFUSED) or _holds_refused(_graphs_of(node))
+    return (node.domain == "" and node.op in REFUSED) or _holds(_graphs_of(node), REFUSED)
 
 
 def to_proto(node: Node, graph: Graph) -> onnx.NodeProto:
@@ -53,11 +59,16 @@ def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
     Raises    ShapeError: shapes or types that don't fit together
               UnsupportedError: an operator ONNX doesn't know, or one that makes sequences
     """
-    if (node.domain, node.op) not in graph.functions:
-        _schema(node, graph)
+    if any(name and name not in graph.types for name in node.inputs):
+        return (None,) * len(node.outputs)
+    _schema(node, graph)
     model = _model(node, graph, with_constants=True)
+    # Within subgraphs onnx's propagation of data trips over itself: "data already exists".
+    propagates = not _graphs_of(node)
     try:
-        inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        inferred = shape_inference.infer_shapes(
+            model, check_type=True, strict_mode=True, data_prop=propagates
+        )
     except Exception as error:  # C++ exceptions arrive as several types
         raise ShapeError(f"inputs that don't fit: {error}", node=node.name, operator=node.op) from None
     known = {dim for name in node.inputs if name in graph.types for dim in graph.types[name].shape or ()}
@@ -79,13 +90,16 @@ def function(node: Node, graph: Graph) -> Callable[..., Arrays]:
 
     Raises    UnsupportedError: refused, or unknown to the evaluator; later, from the function, ModelError
     """
-    may_call = (node.domain, node.op) in graph.functions or _graphs_of(node)
-    if is_refused(node) or (may_call and _holds_refused(graph.functions.values())):
+    if is_refused(node):
         raise UnsupportedError("an operator that never falls back", node=node.name, operator=node.op)
+    older = {op for op, since in _MEANING_SINCE.items() if graph.opset < since}
+    if _holds(_graphs_of(node), older):
+        facts = {"node": node.name, "operator": node.op, "found": f"opset {graph.opset}"}
+        raise UnsupportedError("a subgraph with operators that meant something else in its opset", **facts)
     from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and most models never need it
 
     try:
-        evaluator = ReferenceEvaluator(_model(node, graph, with_constants=False))
+        evaluator = ReferenceEvaluator(_for_evaluator(node, graph))
     except Exception as error:  # the evaluator's operators raise what they like
         raise UnsupportedError(
             f"onnx's evaluator can't do this operator: {_brief(error)}", node=node.name, operator=node.op
@@ -120,8 +134,7 @@ def _bindings(node: Node) -> list[tuple[str, str]]:
 
 def _model(node: Node, graph: Graph, *, with_constants: bool) -> onnx.ModelProto:
     """A model of this node alone. Opsets of domains it can't mention stay out: they need not make sense."""
-    needs_all = bool(graph.functions) or bool(_graphs_of(node))
-    opsets = {d: v for d, v in graph.opsets.items() if needs_all or d in ("", node.domain)}
+    opsets = {d: v for d, v in graph.opsets.items() if _graphs_of(node) or d in ("", node.domain)}
     opsets.setdefault("", onnx.defs.onnx_opset_version())
     values, constants = {}, {}
     for name, inner in _bindings(node):
@@ -138,8 +151,29 @@ def _model(node: Node, graph: Graph, *, with_constants: bool) -> onnx.ModelProto
         list(constants.values()),
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    functions: list[Any] = list(graph.functions.values())
-    return helper.make_model(one, opset_imports=imports, functions=functions)
+    return helper.make_model(one, opset_imports=imports)
+
+
+def _for_evaluator(node: Node, graph: Graph) -> onnx.ModelProto:
+    model = _model(node, graph, with_constants=False)
+    newer = _MEANING_SINCE.get(node.op, 0) if node.domain == "" else 0
+    if graph.opset < newer:
+        return version_converter.convert_version(model, newer)
+    _give_loops_conditions(model.graph)
+    return model
+
+
+def _give_loops_conditions(graph: onnx.GraphProto) -> None:
+    """The evaluator takes a Loop's absent condition for False; ONNX says it is True."""
+    always = numpy_helper.from_array(np.array(True), f"{graph.name}: always")
+    for node in graph.node:
+        if node.op_type == "Loop" and len(node.input) > 1 and not node.input[1]:
+            node.input[1] = always.name
+            if always not in graph.initializer:
+                graph.initializer.append(always)
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, attribute.g):
+                _give_loops_conditions(inner)
 
 
 def _value_info(name: str, known: TensorType | None) -> onnx.ValueInfoProto:
@@ -184,7 +218,8 @@ def _array(value: Any, dtype: str | None) -> np.ndarray:
     if not isinstance(value, (np.ndarray, np.generic, int, float)):
         raise TypeError(f"an output that isn't an array but {type(value).__name__}")
     array = np.asarray(value)
-    return array if dtype in (None, "object") else array.astype(dtype, copy=False)
+    wanted = "object" if array.dtype.kind in "US" else dtype or array.dtype
+    return array.astype(wanted, copy=False)
 
 
 def _schema(node: Node, graph: Graph) -> onnx.defs.OpSchema:
@@ -209,13 +244,13 @@ def _graphs_of(node: Node) -> list[Any]:
     return [item for items in values for item in items if isinstance(item, onnx.GraphProto)]
 
 
-def _holds_refused(bodies: Iterable[Any]) -> bool:
-    """Whether graphs or functions, or graphs within them, hold a node that never falls back."""
-    for body in bodies:
-        for node in body.node:
-            if node.op_type in REFUSED and node.domain in ("", "ai.onnx"):
+def _holds(graphs: Iterable[onnx.GraphProto], ops: Set[str]) -> bool:
+    """Whether these graphs, or graphs within them, hold one of ONNX's operators `ops`."""
+    for graph in graphs:
+        for node in graph.node:
+            if node.op_type in ops and node.domain in ("", "ai.onnx"):
                 return True
-            if _holds_refused(g for a in node.attribute for g in (*a.graphs, a.g)):
+            if _holds((g for a in node.attribute for g in (*a.graphs, a.g)), ops):
                 return True
     return False
 

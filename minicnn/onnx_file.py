@@ -107,9 +107,13 @@ def _inline(model: onnx.ModelProto) -> onnx.ModelProto:
     if total > MAX_NODES:
         raise UnsupportedError("too many nodes with functions written out", found=total, accepted=MAX_NODES)
     try:
-        return inliner.inline_local_functions(model)
+        written = inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:  # C++ exceptions arrive as several types
         raise ModelError("the model's functions can't be written out", found=error) from None
+    for function in written.functions:
+        called = f"{text(function.domain, 'a domain')}.{text(function.name, 'a function')}"
+        raise UnsupportedError("a function of an opset too far from the model's", operator=called)
+    return written
 
 
 def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -165,7 +169,6 @@ class _Reader:
             constants=self.constants,
             types=inputs | constant_types,
             metadata={text(p.key, "metadata"): text(p.value, "metadata") for p in self.model.metadata_props},
-            functions={(_domain(f.domain), text(f.name, "a name")): f for f in self.model.functions},
         )
 
     def _opsets(self) -> dict[str, int]:

@@ -175,9 +175,9 @@ class Recorder:
         if self.path is None or self.partial is None:
             return self
         _refuse_to_replace(self.path)
+        image, self._rows = self._image()
         try:
             self._descriptor = _claim(self.partial)
-            image, self._rows = self._image()
             os.ftruncate(self._descriptor, 0)
             _write(self._descriptor, image, 0)
         except OSError as error:
@@ -208,7 +208,7 @@ class Recorder:
         self._finished[rep] = True
 
     def set(self, **attributes: float) -> None:
-        """Attributes known after the repetitions alone, stored at the end. Numbers only: a text could grow."""
+        """Attributes known after the repetitions alone, stored at the end. Numbers: a text could grow."""
         for name, value in attributes.items():
             if name not in ATTRIBUTES or ATTRIBUTES[name].dtype not in ("float64", "int64"):
                 raise TypeError(f"{name} is no number that a record holds")
@@ -267,11 +267,15 @@ def _claim(partial: Path) -> int:
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another run may have ended in between: then what was opened is its record, under its last name.
+        is_free = partial.exists() and os.path.samestat(os.fstat(descriptor), partial.stat())
     except BlockingIOError:
-        os.close(descriptor)
-        raise OutputError("another run is recording there", file=partial, remedy="another name") from None
+        is_free = False
     except OSError:
-        pass  # a file system without locks
+        is_free = True  # a file system without locks
+    if not is_free:
+        os.close(descriptor)
+        raise OutputError("another run is recording there", file=partial, remedy="another name")
     return descriptor
 
 

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import threading
 import time
 
 import pytest
@@ -78,7 +79,8 @@ def test_an_exception_passes_and_stops_it(monkeypatch):
     with pytest.raises(KeyError):
         with progress.status("loading"):
             raise KeyError
-    time.sleep(0.7)
+    time.sleep(0.1)
+    assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
     assert terminal.getvalue() == ""
 
 

@@ -48,7 +48,7 @@ def line_of(printed: str, start: str) -> list[str]:
 
 
 def test_the_numbers_of_a_layer():
-    printed = table.text(record_of())
+    printed = table.text(record_of(repetitions=9, warmup=5))
     titles = ["layer", "op", "variant", "us", "share", "MACs", "GFLOP/s", "live", "work"]
     assert line_of(printed, "layer") == titles
     assert line_of(printed, "conv1") == (

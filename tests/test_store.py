@@ -117,6 +117,13 @@ def test_what_nobody_gives_keeps_its_default(tmp_path):
     assert np.isnan(record.closure_residual) and np.isnan(record.touched_peak_bytes)
 
 
+def test_a_file_name_that_is_no_unicode_is_spelled_out(tmp_path):
+    attributes = {"model_file": os.fsdecode(b"\xff.onnx"), "input_types": {"\udcff": "x"}}
+    write(tmp_path / "run.h5", attributes=attributes)
+    record = read(tmp_path / "run.h5")
+    assert record.model_file == "\\udcff.onnx" and record.input_types == {"\udcff": "x"}
+
+
 def test_numbers_known_late_are_set_in_place(tmp_path):
     with Recorder(tmp_path / "run.h5", LAYERS, 1, {}) as recorder:
         recorder.add(0, **samples_of(0))
@@ -223,7 +230,7 @@ def test_an_exception_leaves_the_good_record_and_what_was_finished(good, finishe
 
 
 def test_killed_at_random_moments_every_finished_repetition_is_there(good):
-    """The child says through a pipe what it has finished; what it said before it died must be in the file."""
+    """The child says through a pipe what it has finished: that must be in the file."""
     before, partial = good.read_bytes(), good.with_name("run.h5.partial")
     rng = random.Random(5)
     repetitions, seen_inside = 400, 0
@@ -259,7 +266,7 @@ def test_killed_at_random_moments_every_finished_repetition_is_there(good):
 
 
 def test_the_last_write_changes_only_the_numbers_that_were_set(tmp_path):
-    """It goes over a file that is complete already: wherever a kill cuts it, what stands there stays readable."""
+    """It goes over a file that is complete already: wherever a kill cuts it, the file stays readable."""
     with Recorder(tmp_path / "run.h5", LAYERS, REPETITIONS, FACTS_OF_RUN) as recorder:
         for rep in range(REPETITIONS - 1):
             recorder.add(rep, **samples_of(rep))
@@ -278,6 +285,25 @@ def test_a_dead_run_is_taken_over_and_a_living_one_is_not_touched(tmp_path):
             write(tmp_path / "run.h5")
         for rep in range(1, REPETITIONS):
             living.add(rep, **samples_of(rep))
+    assert_holds(read(tmp_path / "run.h5"), REPETITIONS)
+    assert (tmp_path / "run.h5").stat().st_size < 1_000_000, "nothing of the dead run is left"
+
+
+def test_a_run_that_ends_while_another_begins_keeps_its_record(tmp_path, monkeypatch):
+    """The second opens FILE.partial, the first renames that very file to FILE: it must not be emptied now."""
+    first = Recorder(tmp_path / "run.h5", LAYERS, REPETITIONS, {})
+    first.__enter__()
+    for rep in range(REPETITIONS):
+        first.add(rep, **samples_of(rep))
+    lock = store.fcntl.flock
+
+    def end_the_first(descriptor: int, operation: int) -> None:
+        first.__exit__(None, None, None)
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(store.fcntl, "flock", end_the_first)
+    with pytest.raises(OutputError, match="another run is recording there"):
+        write(tmp_path / "run.h5")
     assert_holds(read(tmp_path / "run.h5"), REPETITIONS)
 
 
@@ -334,8 +360,8 @@ def test_no_room_for_the_file_at_all(good):
     assert good.read_bytes() == before and not good.with_name("run.h5.partial").exists()
 
 
-def test_a_write_that_fails_inside_hdf5_is_one_error_too(good):
-    """A quota, or a disk that fails half-way: HDF5 must not add a page of its own when the process ends."""
+def test_a_write_that_fails_half_way_is_one_error_too(good):
+    """A quota, or a disk that fails: HDF5 must not add a page of its own when the process ends."""
     before = good.read_bytes()
     script = """
     try:
@@ -379,7 +405,7 @@ def test_a_place_that_is_a_folder(tmp_path):
         write(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"ONNX", b"\x89HDF\r\n\x1a\n" + bytes(100)], ids=["a model", "broken HDF5"])
+@pytest.mark.parametrize("content", [b"ONNX", b"\x89HDF\r\n\x1a\n" + bytes(99)], ids=["model", "HDF5"])
 def test_what_is_no_record_is_not_replaced(tmp_path, content):
     place = tmp_path / "model.onnx"
     place.write_bytes(content)

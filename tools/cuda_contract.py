@@ -10,6 +10,7 @@ Each check prints one line; the exit code is 1 when one fails. A check is an ord
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import subprocess
@@ -18,6 +19,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from minicnn import kernels  # noqa: E402
-from minicnn.device import cuda, nvcc  # noqa: E402
+from minicnn.device import nvcc  # noqa: E402
 from minicnn.device.base import Address  # noqa: E402
 from minicnn.device.cuda import STAGE_BYTES, CudaDevice  # noqa: E402
 from minicnn.errors import BuildError, DeviceError  # noqa: E402
-from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, View  # noqa: E402
+from minicnn.graph import TensorType  # noqa: E402
+from minicnn.ops.conv import Conv  # noqa: E402
+from minicnn.registry import problem_of, table  # noqa: E402
+from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch, Operand, View  # noqa: E402
 
 OPERATORS = ("Relu", "MaxPool", "Conv")
 NO_CUBLAS = "libcublas isn't there"  # a stand-in driver may come without one
@@ -350,6 +355,29 @@ def _matrix(flat: np.ndarray, start: int, rows: int, columns: int, ld: int, is_t
     return np.lib.stride_tricks.as_strided(flat[start:], (rows, columns), strides)
 
 
+@check
+def im2col_columns(device: CudaDevice) -> None:
+    """The windows that a convolution's own first steps lay out, its product left aside."""
+    operator = Conv(strides=(2, 1), pads=(1, 0, 2, 1), dilations=(1, 2))
+    x, w = numbers(2, 3, 9, 11), numbers(4, 3, 3, 2)
+    inputs = tuple(Operand(name=n, dtype="float32", shape=v.shape, value=c) for n, v, c in (("x", x, None), ("w", w, w)))
+    (kind,) = operator.infer(*(TensorType(dtype="float32", shape=v.shape) for v in (x, w)))
+    problem = problem_of(operator, inputs, (Operand(name="y", dtype="float32", shape=kind.extents),))
+    variant = next(v for v in operator.variants() if v.name == "im2col")
+    packed = replace(inputs[1], shape=variant.packings(problem)[1].shape)
+    columns = np.full(variant.workspace_bytes(problem) // 4, np.nan, np.float32)
+    workspace = Operand(name="columns", dtype="float32", shape=columns.shape)
+    steps = variant.steps(replace(problem, inputs=(inputs[0], packed), workspace=workspace))
+    with Memory(device, x=x, columns=columns) as memory:
+        for step in itertools.takewhile(lambda step: isinstance(step, Launch), steps):
+            device.prepare(step, memory.address)()
+        found = memory.get("columns")
+    N, K, P, Q = kind.extents
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 1)))
+    taps = [padded[:, c, r : r + 2 * P : 2, 2 * s : 2 * s + Q] for c in range(3) for r in range(3) for s in range(2)]
+    assert (found.reshape(len(taps), -1) == np.stack([tap[:, :P].reshape(-1) for tap in taps])).all()
+
+
 # --- graphs
 
 
@@ -444,8 +472,6 @@ def main() -> int:
     options = parser.parse_args()
     if options.driver is not None:
         return on_driver(options.driver, options.operators).returncode
-    from minicnn.registry import table
-
     names = [op for _, op in table()] if options.operators == ["all"] else options.operators
     try:
         return run_checks(names)

@@ -162,7 +162,7 @@ def find_library() -> tuple[ctypes.CDLL, str]:
     library = _open("libcublas")
     if library is None:
         raise DeviceError("libcublas isn't there, which does the matrix products", remedy=REMEDY)
-    return library, "its name"
+    return library, "name"
 
 
 def _open(stem: str) -> ctypes.CDLL | None:

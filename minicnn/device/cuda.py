@@ -12,6 +12,7 @@ import contextlib
 import os
 import struct
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +65,9 @@ def load_pycuda() -> Any:
     Raises    DeviceError: PyCUDA or the driver is missing, too old, or doesn't start
     """
     try:
-        import pycuda.driver as pycuda
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own word on an old driver comes beside the error that we explain
+            import pycuda.driver as pycuda
     except ImportError as error:
         raise explain_import(error) from None
     try:
@@ -147,7 +150,7 @@ class CudaDevice(Device):
             "driver": release(),
             "pycuda": self._pycuda_version,
             "nvcc": compiler.version if (compiler := nvcc.find()) else "",
-            "cublas": self._cublas.version if self._cublas else "",
+            "cublas": f"{self._cublas.version} by {self._cublas.found_by}" if self._cublas else "",
         }
         return DeviceInfo(
             kind="cuda",

@@ -183,12 +183,13 @@ def facts() -> DriverFacts:
         driver = Driver()
     except OSError as error:
         return DriverFacts(failure=str(error))
-    version = decode_version(driver.number("version"))
+    version = (0, 0)
     try:
+        version = decode_version(driver.number("version"))
         driver.call("init", 0)
         gpus = tuple(_gpu(driver, index) for index in range(driver.number("device_count")))
     except DeviceError as error:
-        failure = str(error.facts["found"])
+        failure = str(error.facts.get("found", error.sentence))
         return DriverFacts(is_present=True, failure=failure, cuda_version=version, release=release())
     return DriverFacts(is_present=True, cuda_version=version, release=release(), gpus=gpus)
 

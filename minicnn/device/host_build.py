@@ -54,7 +54,8 @@ class Check:
 
     `order` is that of a block's threads and a grid's blocks: "forward", "reverse", or "random" from `seed`. Results that
     depend on it point to a missing barrier. `sanitize`: "", or of "address", "undefined" (also both, with a comma) or
-    "thread"; the process must then have been started with `sanitizer_environment`.
+    "thread" (only for kernels that compile inside a struct, host_shim.h); the process must then have been started with
+    `sanitizer_environment`.
     """
 
     order: str = "forward"
@@ -284,7 +285,9 @@ def _compile_all(compiler: Compiler, targets: Sequence[tuple[Library, Path]]) ->
 def _compile(compiler: Compiler, library: Library, path: Path) -> None:
     """Compiles one library; a kernel file that isn't good inside a struct, in thread-local form."""
     command = [*compiler.command, *library.flags, f"-I{source_folder()}"]
-    forms = [[]] if library.sources else [[], ["-DMINICNN_THREAD_LOCAL"]]
+    # TSan would see the object behind which the thread-local form keeps threadIdx as shared by all threads.
+    has_one_form = bool(library.sources) or "-fsanitize=thread" in library.flags
+    forms = [[]] if has_one_form else [[], ["-DMINICNN_THREAD_LOCAL"]]
     source = list(library.sources) or ["-x", "c++", "-"]
     # A sanitizer preloaded for the kernels would make the compiler thirty times slower.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}

@@ -59,14 +59,22 @@ void Block::arrive_at_barrier(Warp& warp, const Instruction& i, uint32_t mask) {
       warp.at_barrier |= same;
       each_lane(same, [&](int l) { warp.barrier[l] = static_cast<int>(number); });
     }
-    if (barrier.arrived >= barrier.expected) complete_barrier(static_cast<int>(number), i);
+    if (barrier.arrived >= barrier.expected) complete_barrier(static_cast<int>(number));
   }
 }
 
-void Block::complete_barrier(int number, const Instruction& i) {
-  const Barrier barrier = barriers_[number];
+void Block::complete_barrier(int number) {
+  Barrier barrier = barriers_[number];
   barriers_[number] = Barrier{};
   ++counters.barriers;
+  for (const Warp& warp : warps) {
+    uint32_t waiting = 0;
+    for (int lane = 0; lane < WARP; ++lane) {
+      waiting |= static_cast<uint32_t>((warp.at_barrier >> lane & 1) && warp.barrier[lane] == number) << lane;
+    }
+    if (waiting && waiting == warp.live) shadow.wait(warp.index, barrier.known);
+  }
+  shadow.advance();
   for (Warp& warp : warps) {
     uint32_t released = 0;
     int pc = -1;
@@ -90,7 +98,6 @@ void Block::complete_barrier(int number, const Instruction& i) {
     warp.at_barrier &= ~released;
     shadow.leave(warp.index, barrier.known);
   }
-  (void)i;
 }
 
 // Waits for the members that are still in the kernel; they may wait at different instructions.

@@ -243,7 +243,9 @@ class ProgramBuilder {
                                                          "prefetch", "membar", "fence", "nanosleep"};
     bool has_destination = NO_DESTINATION.count(s.opcode) == 0;
     if (s.opcode == "wmma" && s.modifiers[0] == "store") has_destination = false;
-    if (i.flow == Flow::barrier) has_destination = s.modifiers.size() > 1 && s.modifiers[1] == "red";
+    if (i.flow == Flow::barrier) {
+      has_destination = std::count(s.modifiers.begin(), s.modifiers.end(), "red") > 0;
+    }
     int groups = 0;
     for (size_t k = 0; k < s.operands.size(); ++k) {
       const OperandText& o = s.operands[k];

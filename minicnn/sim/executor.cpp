@@ -134,7 +134,7 @@ void Block::start(unsigned x, unsigned y, unsigned z) {
   for (Warp& w : warps) {
     const int count = std::min(WARP, threads_ - w.first_thread());
     w.live = count == WARP ? FULL_WARP : (1u << count) - 1;
-    w.at_barrier = w.at_warp_barrier = w.parked = w.carry = 0;
+    w.at_barrier = w.at_warp_barrier = w.parked = w.worked = w.deserted = w.carry = 0;
     std::fill(w.pc, w.pc + WARP, 0);
     std::fill(w.commit_group, w.commit_group + WARP, 0);
     std::fill(w.rows.begin(), w.rows.begin() + program.registers * WARP, 0);
@@ -231,6 +231,7 @@ uint32_t Block::run_group(Warp& warp, uint32_t mask, int& pc, int limit) {
     switch (i.flow) {
       case Flow::next:
         if (active) i.execute(*this, warp, i, active);
+        if (warp.parked && i.category != Category::control) warp.worked |= active;
         break;
       case Flow::branch: {
         mask = branch(warp, i, mask, active, pc);
@@ -241,6 +242,7 @@ uint32_t Block::run_group(Warp& warp, uint32_t mask, int& pc, int limit) {
         return indexed_branch(warp, i, mask, pc);
       case Flow::exit:
         warp.live &= ~active;
+        if (warp.parked) warp.deserted |= active & warp.worked;
         mask &= ~active;
         if (!mask) return 0;
         break;
@@ -256,6 +258,7 @@ uint32_t Block::run_group(Warp& warp, uint32_t mask, int& pc, int limit) {
         if (!active) break;
         if (!wait_for_members(warp, i, mask, active, pc)) return 0;
         i.execute(*this, warp, i, active);
+        warp.deserted = 0;
         break;
     }
     if (++pc >= limit) return mask;
@@ -263,24 +266,27 @@ uint32_t Block::run_group(Warp& warp, uint32_t mask, int& pc, int limit) {
 }
 
 // True when all members are here. Otherwise the group is parked until the others come, from code further down; if
-// nobody is left to run, they never will.
+// nobody is left to run, they never will. A member may leave the kernel instead, but only by the straight way (the
+// lanes of "if (i >= n) return;"): one that goes on working and never comes was meant to take part.
 bool Block::wait_for_members(Warp& warp, const Instruction& i, uint32_t mask, uint32_t active, int pc) {
-  const uint32_t missing = members_of(warp, i, active) & warp.live & ~active;
-  if (!missing) return true;
+  const uint32_t members = members_of(warp, i, active);
+  const uint32_t missing = members & warp.live & ~active;
+  if (!missing && !(members & warp.deserted)) return true;
   each_lane(mask, [&](int lane) { warp.pc[lane] = pc; });
   uint32_t parked_here = 0;
   for (uint32_t lanes = warp.parked; lanes; lanes &= lanes - 1) {
     if (warp.pc[first_lane(lanes)] == pc) parked_here |= lanes & -lanes;
   }
-  if ((missing & ~parked_here) == 0) {
+  if (missing && (missing & ~parked_here) == 0) {
     warp.parked &= ~parked_here;  // the group starts again, complete
     return false;
   }
   if ((warp.ready() & ~mask) == 0) {
     fail(FaultKind::collective, "reached by only part of its member mask: thread " +
-         thread_name(warp.first_thread() + first_lane(missing & ~parked_here)) + " is missing", warp,
-         first_lane(active), &i);
+         thread_name(warp.first_thread() + first_lane((missing & ~parked_here) | (members & warp.deserted))) +
+         " is missing", warp, first_lane(active), &i);
   }
+  if (!warp.parked) warp.worked = 0;
   warp.parked |= mask;
   return false;
 }

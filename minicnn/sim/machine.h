@@ -60,6 +60,8 @@ struct Warp {
   uint32_t at_barrier = 0;       // wait at a block barrier
   uint32_t at_warp_barrier = 0;  // wait at bar.warp.sync
   uint32_t parked = 0;           // wait at a shuffle or the like for the rest of its member mask
+  uint32_t worked = 0;           // lanes that went on with something while others were parked
+  uint32_t deserted = 0;         // of those, lanes that then left the kernel
   int pc[WARP] = {};
   int barrier[WARP] = {};        // number of the barrier a lane waits at
   uint32_t carry = 0;            // the carry flag of each lane
@@ -147,7 +149,7 @@ class Block {
   uint32_t branch(Warp& warp, const Instruction& i, uint32_t mask, uint32_t taken, int& pc);
   uint32_t indexed_branch(Warp& warp, const Instruction& i, uint32_t mask, int& pc);
   void spend(const Instruction& i, const Warp& warp, uint32_t mask, uint32_t active);
-  void complete_barrier(int number, const Instruction& i);
+  void complete_barrier(int number);
   char* global_pointer(Warp& warp, const Instruction& i, int lane, uint64_t address, size_t bytes);
   char* local_pointer(Warp& warp, const Instruction& i, int lane, char* at, size_t bytes, Access access);
   void shuffle_order(std::vector<int>& order);

@@ -63,7 +63,7 @@ class Parser {
     return at_ < text_.size();
   }
 
-  // Text up to one of the stop characters (not consumed), brackets and quotes respected.
+  // Text up to one of the stop characters (not consumed).
   std::string until(const char* stops) {
     std::string out;
     while (at_ < text_.size() && !strchr(stops, text_[at_])) {
@@ -73,12 +73,13 @@ class Parser {
     return trim(out);
   }
 
-  std::string rest_of_line() {
-    const std::string out = until("\n");
-    return out;
-  }
+  std::string rest_of_line() { return until("\n"); }
 
-  bool at_word(const char* word) const { return text_.compare(at_, strlen(word), word) == 0; }
+  // The word, and not a longer one that begins alike (.loc and .local).
+  bool at_word(const char* word) const {
+    const size_t n = strlen(word);
+    return text_.compare(at_, n, word) == 0 && at_ + n < text_.size() && strchr(BLANKS, text_[at_ + n]);
+  }
 
   // ".file 1 "a.cu"" and ".loc 1 4 0, function_name ..." end with their line, not with ';'.
   bool line_directive() {
@@ -198,7 +199,10 @@ class Parser {
     for (auto& [name, variable] : module_->variables) {
       char* out = variable.storage;
       for (std::string text : variable.declared.initial) {
-        if (text.rfind("generic(", 0) == 0) text = trim(text.substr(8, text.size() - 9));
+        if (text.rfind("generic(", 0) == 0) {  // "generic(name)+8"
+          text.erase(0, 8);
+          text.erase(text.find(')'), 1);
+        }
         uint64_t bits = 0;
         const auto other = module_->variables.find(text.substr(0, text.find('+')));
         if (other != module_->variables.end()) {

@@ -135,6 +135,8 @@ void SharedShadow::arrive(int warp, Known& brought) {
   ++now_;  // what the warp does from here on is newer than what it brought
 }
 
+void SharedShadow::wait(int warp, Known& brought) { brought.warps[static_cast<size_t>(warp)] = now_; }
+
 void SharedShadow::leave(int warp, const Known& brought) {
   for (int other = 0; other < warps_; ++other) {
     known(warp, other) = std::max(known(warp, other), brought.warps[static_cast<size_t>(other)]);

@@ -1,0 +1,126 @@
+"""The terminal's other answers: a plan, a check of every layer, the doctor's findings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from minicnn.report.table import NOTHING, WIDEST, count, printable, shorten, size
+
+if TYPE_CHECKING:
+    from minicnn.check import Checked
+    from minicnn.doctor import Row
+    from minicnn.plan import Layer, Plan
+
+NAME_WIDTH = 28
+STATE_STYLES = {"ok": "green", "missing": "yellow", "unusable": "red"}
+
+
+def print_plan(plan: Plan, *, file: TextIO | None = None) -> None:
+    """A line a layer with what it takes; beneath it why this variant, and its steps."""
+    console = _console(file)
+    table = _table(
+        ("layer", "left"),
+        ("op", "left"),
+        ("variant", "left"),
+        ("MACs", "right"),
+        ("live", "right"),
+        ("work", "right"),
+    )
+    for layer in plan.layers:
+        table.add_row(
+            Text(shorten(printable(layer.name), NAME_WIDTH), style="bold"),
+            layer.op,
+            Text(layer.variant, style="yellow" if layer.is_fallback else ""),
+            count(layer.cost.macs),
+            size(layer.live_bytes),
+            size(layer.workspace_bytes),
+        )
+    console.print(table)
+    console.print()
+    for layer in plan.layers:
+        console.print(
+            Text(printable(f"{layer.name}: {layer.variant}, {layer.reason}"), style="bold"), soft_wrap=True
+        )
+        for step in _steps(layer):
+            console.print(Text(printable(f"    {step}")), soft_wrap=True)
+    console.print()
+    macs = sum(layer.cost.macs for layer in plan.layers)
+    console.print(f"layers    {len(plan.layers)} of {len(plan.graph.nodes)} nodes, {count(macs)} MACs")
+    console.print(
+        f"memory    largest live sum {size(plan.live_peak_bytes)}, planned peak {size(plan.arena_bytes)}"
+    )
+    console.print(
+        f"          weights {size(plan.weight_bytes)}, activations {size(plan.bytes_of('activation'))} if nothing shared"
+    )
+    if plan.rest is not None:
+        console.print(f"later     {len(plan.rest.nodes)} nodes are planned when a run has told their shapes")
+
+
+def _steps(layer: Layer) -> Iterable[str]:
+    """The steps as text; of a long run of alike ones, how many."""
+    texts = [str(step) for step in layer.steps]
+    if len(texts) > 8:
+        return [*texts[:6], f"... {len(texts) - 6} more"]
+    return texts or ["nothing to do: its output is there already"]
+
+
+def print_check(results: Sequence[Checked], *, file: TextIO | None = None) -> None:
+    """Each layer's largest error, and how much of what it may be that is."""
+    console = _console(file)
+    table = _table(("layer", "left"), ("op", "left"), ("variant", "left"), ("max error", "right"), ("relative", "right"),
+                   ("of bound", "right"), ("at", "left"))  # fmt: skip
+    for result in results:
+        if not result.is_checked:
+            cells = [NOTHING] * 4
+        else:
+            at = ",".join(map(str, result.index)) if result.max_abs else NOTHING
+            cells = [f"{result.max_abs:.2e}", f"{result.max_relative:.2e}", f"{result.worst:.2f}", at]
+        style = "" if result.is_within else "red"
+        table.add_row(
+            Text(shorten(printable(result.layer), NAME_WIDTH), style=style), result.op, result.variant, *cells
+        )
+    console.print(table)
+    checked = [r for r in results if r.is_checked]
+    wrong = sum(not r.is_within for r in checked)
+    console.print(
+        f"\n{len(checked)} layers held against float64, {wrong} beyond their bound; a checking run has no times"
+    )
+
+
+def print_rows(rows: Sequence[Row], *, file: TextIO | None = None) -> None:
+    """The doctor's findings by section, each remedy beneath what it mends."""
+    console = _console(file)
+    section = ""
+    for row in rows:
+        if row.section != section:
+            section = row.section
+            console.print(Text(section, style="bold"))
+        state = Text(f"{row.state:9s}", style=STATE_STYLES[row.state])
+        console.print(
+            Text("  ")
+            .append(state)
+            .append(printable(f"{row.name}: {row.detail}" if row.detail else row.name)),
+            soft_wrap=True,
+        )
+        if row.remedy:
+            console.print(Text(printable(f"             {row.remedy}")), soft_wrap=True)
+
+
+def _console(file: TextIO | None) -> Console:
+    console = Console(file=file or sys.stdout, highlight=False)
+    console.width = min(console.width, WIDEST)
+    return console
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for title, justify in columns:
+        table.add_column(title, justify="right" if justify == "right" else "left", no_wrap=True)
+    return table
