@@ -20,10 +20,12 @@
     y += j * y1 + k * y2 + l * y3;                         \
     if (i >= E0 || j >= E1) return;
 
-// The common case is spelled out, so that a compiler makes a vector loop of it.
+// The common cases are spelled out, so that a compiler makes a loop of its own of each, the first in vectors.
 #define FOR_STRIDES(operation)                        \
     if (y0 == 1 && a0 == 1 && b0 == 1)                \
         y[i] = operation(a[i], b[i]);                 \
+    else if (y0 == 1 && a0 == 1 && b0 == 0)           \
+        y[i] = operation(a[i], b[0]);                 \
     else                                              \
         y[i * y0] = operation(a[i * a0], b[i * b0]);
 

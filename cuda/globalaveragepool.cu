@@ -4,7 +4,7 @@
 // layout    globalaveragepool: x N*C rows of HW floats.  globalaveragepool_nhwc: x pixels of C channels (padding may
 //           count), x_stride floats apart; y images of C channels, y_stride apart
 // mapping   globalaveragepool: x thread and grid: n*C + c.
-//           globalaveragepool_nhwc: x thread and grid: vector of channels; y grid: n
+//           globalaveragepool_nhwc: x thread and grid: vector of channels; y: n
 // cost      N*C*HW FLOPs; 4*N*C*HW bytes
 // needs     N*HW*x_stride < 2^31
 // source    ONNX operator GlobalAveragePool
@@ -19,12 +19,12 @@ KERNEL(globalaveragepool)(const float* __restrict__ x, float* __restrict__ y, in
     y[row] = sum / (float)HW;
 }
 
-KERNEL(globalaveragepool_nhwc)(const float* __restrict__ x, float* __restrict__ y, int C, int HW, int x_stride,
-                               int y_stride, int y_first) {
+KERNEL(globalaveragepool_nhwc)(const float* __restrict__ x, float* __restrict__ y, int N, int C, int HW,
+                               int x_stride, int y_stride, int y_first) {
     int c = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
-    int n = blockIdx.y + y_first;
+    int n = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;
     const float* image = x + n * HW * x_stride;
-    if (c >= C) return;
+    if (c >= C || n >= N) return;
     Vector<VECTOR> sum = splat<VECTOR>(0.0f);
     for (int i = 0; i < HW; ++i) sum = sum + load_channels(image + i * x_stride + c, C - c);
     store_channels(y + n * y_stride + c, sum / (float)HW, C - c);

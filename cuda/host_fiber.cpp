@@ -65,7 +65,8 @@ void Worker::begin(const mc_launch_command& launch, const uint32_t* order) {
 
 bool Worker::run(mc_extent block_index) {
     block.block_index = block_index;
-    if (block.order && shared_bytes) memset(block.dynamic_shared, 0xff, shared_bytes);  // NaN
+    if (block.order && shared_bytes) fill_unseen(block.dynamic_shared, shared_bytes);
+    sanitizer.block_begins();
     started = 0;
     start(0);
     bool is_complete = block.order ? false : current->is_finished;  // no thread parked
@@ -74,7 +75,6 @@ bool Worker::run(mc_extent block_index) {
         has_overflowed = false;
         return fail("a thread used more than %zu bytes of stack", stack_bytes);
     }
-    sanitizer.block_ends();
     return is_complete;
 }
 

@@ -38,9 +38,9 @@ struct Sanitizer {
 
     void launch_begins() {}
     void launch_ends() {}
+    void block_begins() {}
     void thread_begins() {}
     void thread_ends() {}
-    void block_ends() {}
     void arrives(uint32_t, uint32_t) {}
     void block_barrier_opens() {}
     void warp_barrier_opens(uint32_t, uint32_t) {}
@@ -51,13 +51,13 @@ struct Sanitizer {
 
 // Each CUDA thread is a TSan fiber. What a barrier orders is said by release (on arrival) and acquire (going on) of
 // tokens, which alternate from barrier to barrier: with one, a thread already at the next barrier would hide races
-// from one that goes on late. Blocks of a worker run one after another, ordered by tokens of their own.
+// from one that goes on late. The blocks of a worker run one after another, each ordered after the one before.
 struct Sanitizer {
     static constexpr bool fiber_per_thread = true;  // creating one per block made it a hundred times slower
     static constexpr unsigned no_synchronisation = 1;
     void* scheduler = nullptr;
-    uint64_t launch_token, block_token[2], barrier_token[2], lane_token[MC_MAX_THREADS][2];
-    uint32_t blocks = 0, barriers = 0;
+    uint64_t begin_token, end_token, barrier_token[2], lane_token[MC_MAX_THREADS][2];
+    uint32_t barriers = 0;
     uint32_t arrivals[MC_MAX_THREADS] = {};  // at warp barriers
     uint32_t freed_with[MC_MAX_THREADS];     // the lanes of the warp barrier that opened
     uint32_t parities[MC_MAX_THREADS];       // and which of its tokens each of them released
@@ -69,20 +69,14 @@ struct Sanitizer {
     void before_leave(void*&) { __tsan_switch_to_fiber(scheduler, no_synchronisation); }
     void after_enter(void*&) {}
 
-    void launch_begins() {
-        scheduler = __tsan_get_current_fiber();
-        __tsan_release(&launch_token);
+    void launch_begins() { scheduler = __tsan_get_current_fiber(); }
+    void launch_ends() { __tsan_acquire(&end_token); }
+    void block_begins() {
+        __tsan_acquire(&end_token);
+        __tsan_release(&begin_token);
     }
-    void launch_ends() {
-        __tsan_acquire(&block_token[0]);
-        __tsan_acquire(&block_token[1]);
-    }
-    void thread_begins() {
-        __tsan_acquire(&launch_token);
-        __tsan_acquire(&block_token[(blocks + 1) & 1]);
-    }
-    void thread_ends() { __tsan_release(&block_token[blocks & 1]); }
-    void block_ends() { ++blocks; }
+    void thread_begins() { __tsan_acquire(&begin_token); }
+    void thread_ends() { __tsan_release(&end_token); }
 
     void arrives(uint32_t thread, uint32_t lanes) {
         __tsan_release(lanes ? &lane_token[thread][arrivals[thread] & 1] : &barrier_token[barriers & 1]);
@@ -115,9 +109,9 @@ struct Sanitizer {
     void after_enter(void*&) {}
     void launch_begins() {}
     void launch_ends() {}
+    void block_begins() {}
     void thread_begins() {}
     void thread_ends() {}
-    void block_ends() {}
     void arrives(uint32_t, uint32_t) {}
     void block_barrier_opens() {}
     void warp_barrier_opens(uint32_t, uint32_t) {}

@@ -1,7 +1,7 @@
 """What this machine has for minicnn, and for everything missing one sentence with the remedy.
 
-`look` asks the machine, `diagnose` (a pure function) makes rows of what it saw, `examine` does both. Nothing is
-printed here and nothing is built; no GPU context is made.
+`look` asks the machine, `diagnose` (a pure function) makes rows of what it saw, `examine` does both. Nothing
+is printed here and nothing is built; no GPU context is made.
 
     ok        it is there and can be used
     missing   it isn't there; the remedy says what it would bring and how to get it
@@ -16,7 +16,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from minicnn import cache
@@ -35,7 +35,7 @@ class Row:
 
     section: str  # "devices", "compilers", "libraries", "caches"
     name: str
-    state: str  # "ok", "missing", "unusable"
+    state: str
     detail: str = ""
     remedy: str = ""
 
@@ -50,7 +50,7 @@ class CacheFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """All that `diagnose` needs to know. What is missing is empty; a failure is the reason, with its remedy."""
+    """All that `diagnose` needs to know. What is missing is empty; a failure is the reason and its remedy."""
 
     processor: str
     threads: int
@@ -139,7 +139,8 @@ def _row(section: str, name: str, state: str, error: MinicnnError) -> Row:
     """What an error says, as a row: its sentence and what was found, and its remedy."""
     found = error.facts.get("found")
     detail = error.sentence if found is None else f"{error.sentence} ({found})"
-    return Row(section=section, name=name, state=state, detail=detail, remedy=str(error.facts.get("remedy", "")))
+    remedy = str(error.facts.get("remedy", ""))
+    return Row(section=section, name=name, state=state, detail=detail, remedy=remedy)
 
 
 def _host(situation: Situation) -> Row:
@@ -159,7 +160,8 @@ def _gpus(situation: Situation) -> tuple[Row, ...]:
     about = f"driver {driver.release}".strip() + f" (CUDA {_dotted(driver.cuda_version)})"
     if driver.failure:
         detail = f"{about}, doesn't start ({driver.failure})"
-        return (Row(section="devices", name="cuda", state=UNUSABLE, detail=detail, remedy=cuda.REMEDY_DRIVER),)
+        remedy = cuda.REMEDY_DRIVER
+        return (Row(section="devices", name="cuda", state=UNUSABLE, detail=detail, remedy=remedy),)
     if not driver.gpus:
         detail = f"{about}, sees no GPU"
         remedy = "look at `nvidia-smi`, and at CUDA_VISIBLE_DEVICES if it is set"
@@ -171,14 +173,8 @@ def _gpu(situation: Situation, gpu: Gpu, about: str) -> Row:
     name = f"cuda:{gpu.index}"
     detail = f"{gpu.name}, sm_{gpu.compute_capability}, {_size(gpu.memory_bytes)}, {about}"
     if situation.pycuda_failure:
-        failure = situation.pycuda_failure
-        return Row(
-            section="devices",
-            name=name,
-            state=UNUSABLE,
-            detail=f"{detail}; {_row('', '', '', failure).detail}",
-            remedy=str(failure.facts.get("remedy", "")),
-        )
+        row = _row("devices", name, UNUSABLE, situation.pycuda_failure)
+        return replace(row, detail=f"{detail}; {row.detail}")
     if situation.has_prebuilt_cuda and gpu.compute_capability >= min(nvcc.PREBUILT_ARCHITECTURES):
         return Row(section="devices", name=name, state=OK, detail=detail)
     if situation.compiler_of_cuda is None:
@@ -224,14 +220,12 @@ def _libraries(situation: Situation) -> tuple[Row, ...]:
 def _pycuda(situation: Situation) -> Row:
     version = situation.packages.get("pycuda", "")
     if not version:
-        detail = "needed for a GPU alone"
-        return Row(section="libraries", name="pycuda", state=MISSING, detail=detail, remedy=cuda.REMEDY_PYCUDA)
+        detail, remedy = "needed for a GPU alone", cuda.REMEDY_PYCUDA
+        return Row(section="libraries", name="pycuda", state=MISSING, detail=detail, remedy=remedy)
     failure = situation.pycuda_failure
     if failure and situation.driver.is_present:
         row = _row("libraries", "pycuda", UNUSABLE, failure)
-        return Row(
-            section=row.section, name=row.name, state=row.state, detail=f"{version}; {row.detail}", remedy=row.remedy
-        )
+        return replace(row, detail=f"{version}; {row.detail}")
     return Row(section="libraries", name="pycuda", state=OK, detail=version)
 
 
@@ -239,10 +233,8 @@ def _scikit_cuda(situation: Situation) -> Row:
     version = situation.packages.get("scikit-cuda", "")
     if version:
         return Row(section="libraries", name="scikit-cuda", state=OK, detail=version)
-    detail = "optional: without it cuBLAS is loaded by its name"
-    return Row(
-        section="libraries", name="scikit-cuda", state=MISSING, detail=detail, remedy="`pip install scikit-cuda`"
-    )
+    detail, remedy = "optional: without it cuBLAS is loaded by its name", "`pip install scikit-cuda`"
+    return Row(section="libraries", name="scikit-cuda", state=MISSING, detail=detail, remedy=remedy)
 
 
 def _cache(found: CacheFacts) -> Row:

@@ -1,20 +1,22 @@
-"""What a fused layer does to each sum before it is stored: the definition, and the arguments kernels take for it.
+"""What a fused layer does to each sum before it is stored: the definition, and what kernels take for it.
 
     y = activation(sum + residual)          the bias is part of the sum
 
-`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, a branch in `activate` and a branch in
-the .cuh; one that enlarges errors (a slope beyond 1) also needs a term in `bound`.
+`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, a branch in `activate` and one in the
+.cuh; one that enlarges errors (a slope beyond 1) also needs a term in `bound`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from minicnn import tiling
 from minicnn.graph import Epilogue
 from minicnn.kernels import launch
 from minicnn.registry import Orders, Problem
 from minicnn.step import Kernel, Operand, Step
-from minicnn.tiling import tile
 
 CODES = {"": 0, "Relu": 1, "Clip": 2}  # as in cuda/epilogue.cuh
 FUSIBLE = ("Bias", "Residual", *(name for name in CODES if name))  # for `operator(fuses=...)`
@@ -37,20 +39,22 @@ def reference(epilogue: Epilogue, exact: np.ndarray, residual: np.ndarray | None
     return activate(epilogue, total)
 
 
-def bound(epilogue: Epilogue, exact: np.ndarray, sum_bound: np.ndarray | float, residual: np.ndarray | None) -> np.ndarray | float:
-    """How far a float32 kernel may be from `reference`: no activation here enlarges an error; the addition rounds."""
+def bound(
+    epilogue: Epilogue, exact: np.ndarray, sum_bound: np.ndarray | float, residual: np.ndarray | None
+) -> np.ndarray | float:
+    """How far a float32 kernel may be from `reference`: the addition rounds, no activation enlarges errors."""
     if residual is None:
         return sum_bound
     return sum_bound + 2 * UNIT_ROUNDOFF * (np.abs(exact) + np.abs(residual.astype(np.float64)))
 
 
 def own_input(problem: Problem, index: int) -> Operand | None:
-    """Input `index` of the operator itself: a fused residual, always last, isn't mistaken for an absent bias."""
+    """Input `index` of the operator itself: a fused residual (the last) isn't taken for an absent bias."""
     own = problem.inputs[:-1] if problem.epilogue.has_residual else problem.inputs
     return own[index] if index < len(own) else None
 
 
-def arguments(epilogue: Epilogue) -> dict[str, int | float]:
+def arguments(epilogue: Epilogue) -> dict[str, Any]:
     """The scalars of a kernel that applies `activate` of epilogue.cuh."""
     return {"activation": CODES[epilogue.activation], "alpha": epilogue.alpha, "beta": epilogue.beta}
 
@@ -74,7 +78,7 @@ def row_step(
     bias_scale: float = 1.0,
     bias_strides: tuple[int, int] = (0, 1),
 ) -> tuple[Step, ...]:
-    """The epilogue of rows that a GEMM has written into y, from `first_row` on; no step where there is nothing to do.
+    """The epilogue of rows that a GEMM has written into y, from `first_row` on; () where there is nothing to do.
 
     row_strides   elements from row to row of y and of the residual; None: their pixel strides
     bias_strides  elements of the bias from row to row and from column to column (0 or 1)
@@ -82,12 +86,13 @@ def row_step(
     residual = problem.residual
     if bias is None and residual is None and not problem.epilogue.activation:
         return ()
-    y_stride, residual_stride = row_strides or (problem.y.pixel_stride, residual.pixel_stride if residual else 0)
-    grid, block = tile(columns=columns, rows=rows)
+    y_stride, residual_stride = row_strides or (
+        problem.y.pixel_stride,
+        residual.pixel_stride if residual else 0,
+    )
     return launch(
         Kernel(file="epilogue.cu", entry="epilogue"),
-        grid=grid,
-        block=block,
+        **tiling.matrix(columns=columns, rows=rows),
         bias=bias.view(first_row * bias_strides[0]) if bias else None,
         residual=residual.view(first_row * residual_stride) if residual else None,
         y=problem.y.view(first_row * y_stride),

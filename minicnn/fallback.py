@@ -20,7 +20,7 @@ REFUSED = frozenset(
     "Conv ConvInteger ConvTranspose DeformConv QLinearConv MaxPool AveragePool LpPool GlobalMaxPool "
     "GlobalAveragePool GlobalLpPool MaxRoiPool MaxUnpool".split()
 )
-# The evaluator knows one meaning of these, that of the opset given here: older nodes are converted to it first.
+# The evaluator knows one meaning of these, that of the opset given here: older nodes are converted first.
 _MEANING_SINCE = {
     "Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "PRelu": 7, "Resize": 11, "Upsample": 11, "RoiAlign": 16,
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "And": 7, "Or": 7, "Xor": 7, "Equal": 7, "Greater": 7,
@@ -39,7 +39,7 @@ def is_refused(node: Node) -> bool:
 def to_proto(node: Node, graph: Graph) -> onnx.NodeProto:
     """The node as ONNX writes it, captured inputs left to its subgraphs again."""
     inputs = node.inputs[: len(node.inputs) - len(node.captured)]
-    proto = helper.make_node(node.op, inputs, node.outputs, name=node.name, domain=node.domain)
+    proto = helper.make_node(node.op, inputs, node.outputs, name=node.name, domain=node.domain or None)
     for key, value in node.attributes.items():
         kind = None
         if isinstance(value, tuple) and not value:  # of integers? Of floats? Only the schema knows
@@ -61,13 +61,15 @@ def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
     """
     if any(name and name not in graph.types for name in node.inputs):
         return (None,) * len(node.outputs)
-    _schema(node, graph)
+    schema: Any = _schema(node, graph)
     model = _model(node, graph, with_constants=True)
     # Within subgraphs onnx's propagation of data trips over itself: "data already exists".
     propagates = not _graphs_of(node)
+    # An operator defined by others may fail over its definition, not over its inputs.
+    is_strict = not (schema.has_function or schema.has_context_dependent_function)
     try:
         inferred = shape_inference.infer_shapes(
-            model, check_type=True, strict_mode=True, data_prop=propagates
+            model, check_type=is_strict, strict_mode=is_strict, data_prop=propagates
         )
     except Exception as error:  # C++ exceptions arrive as several types
         raise ShapeError(f"inputs that don't fit: {error}", node=node.name, operator=node.op) from None
@@ -104,14 +106,14 @@ def function(node: Node, graph: Graph) -> Callable[..., Arrays]:
         raise UnsupportedError(
             f"onnx's evaluator can't do this operator: {_brief(error)}", node=node.name, operator=node.op
         ) from None
-    dtypes = _output_dtypes(node, graph)
+    types = _output_types(node, graph)
 
     def call(*arrays: np.ndarray | None) -> Arrays:
         feeds = {inner: array for (_, inner), array in zip(_bindings(node), arrays, strict=True) if inner}
         try:
             with np.errstate(all="ignore"):
                 results = dict(zip(evaluator.output_names, evaluator.run(None, feeds), strict=True))
-            return tuple(_array(results[name], dtypes.get(name)) if name else None for name in node.outputs)
+            return tuple(_array(results[name], types.get(name)) if name else None for name in node.outputs)
         except Exception as error:
             raise ModelError(
                 f"onnx's evaluator failed: {_brief(error)}", node=node.name, operator=node.op
@@ -203,23 +205,27 @@ def _type(value: onnx.ValueInfoProto, known: set[Dim], node: Node) -> TensorType
     return TensorType(dtype=dtype, shape=tuple(shape))
 
 
-def _output_dtypes(node: Node, graph: Graph) -> dict[str, str]:
-    """What the outputs' dtypes must be, where that is known: the evaluator computes some in float64."""
+def _output_types(node: Node, graph: Graph) -> dict[str, TensorType]:
+    """What the outputs must be, where that is known: the evaluator computes some in float64."""
     types: tuple[TensorType | None, ...] = tuple(graph.types.get(name) for name in node.outputs)
     if any(name and known is None for name, known in zip(node.outputs, types, strict=True)):
         try:
             types = infer(node, graph)
         except ModelError:
             return {}
-    return {name: known.dtype for name, known in zip(node.outputs, types, strict=True) if known is not None}
+    return {name: known for name, known in zip(node.outputs, types, strict=True) if known is not None}
 
 
-def _array(value: Any, dtype: str | None) -> np.ndarray:
+def _array(value: Any, known: TensorType | None) -> np.ndarray:
     if not isinstance(value, (np.ndarray, np.generic, int, float)):
         raise TypeError(f"an output that isn't an array but {type(value).__name__}")
     array = np.asarray(value)
-    wanted = "object" if array.dtype.kind in "US" else dtype or array.dtype
-    return array.astype(wanted, copy=False)
+    if known is not None and known.shape is not None and len(known.shape) != array.ndim:
+        # Seen with Loops that gather scalars: (n, 1) in the place of (n).
+        raise ValueError(f"an output of shape {array.shape} that should be {known}")
+    if array.dtype.kind in "US":  # numpy's text of fixed width; ONNX's has none
+        return array.astype("object")
+    return array if known is None else array.astype(known.dtype, copy=False)
 
 
 def _schema(node: Node, graph: Graph) -> onnx.defs.OpSchema:

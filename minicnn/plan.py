@@ -16,6 +16,7 @@ class Layer:
 
     bytes_min    each input, weight and output moved once; bytes_moved adds the workspace, written and read
     live_bytes   activations, inputs, outputs and workspaces alive while it runs
+    problem      what the variant was asked, its constants as they came
     """
 
     name: str

@@ -273,14 +273,14 @@ class _Planner:
             return
         problem = replace(choice.problem, inputs=tuple(inputs), outputs=outputs)
         workspace_bytes = variant.workspace_bytes(problem)
-        problem = self._with_packed(problem, variant)
+        ready = self._with_packed(problem, variant)
         if workspace_bytes:
             workspace = Operand(
                 name=f"{node.name}:workspace", dtype="float32", shape=(-(-workspace_bytes // 4),)
             )
             self._place(workspace, "workspace")
-            problem = replace(problem, workspace=workspace)
-        steps = () if variant.is_view else variant.steps(problem)
+            ready = replace(ready, workspace=workspace)
+        steps = () if variant.is_view else variant.steps(ready)
         moved = 0 if variant.is_view else layer.bytes_min + 2 * workspace_bytes
         self.layers.append(
             replace(

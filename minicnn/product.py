@@ -1,4 +1,4 @@
-"""Matrix products for Gemm and MatMul: every matrix by its strides, so that a transpose or a broadcast is no work.
+"""Matrix products for Gemm and MatMul: matrices by their strides, so that transposing or broadcasting is no work.
 
 An operator that has `matrices(problem) -> Matrices` can list `Direct()` and `Blas()` among its variants.
 """
@@ -9,8 +9,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from minicnn import epilogue
-from minicnn.geometry import Shape, ceil_div, merge_axes, round_up
+from minicnn import epilogue, tiling
+from minicnn.geometry import Shape, merge_axes
 from minicnn.kernels import launch
 from minicnn.registry import Orders, Problem, Variant
 from minicnn.step import Gemm, Kernel, Operand, Step
@@ -20,7 +20,7 @@ Strides = tuple[int, int]  # elements from row to row and from column to column
 
 @dataclass(frozen=True, kw_only=True)
 class Matrices:
-    """y[z] = scale * a[z] @ b[z] + bias_scale * bias: a is m x k, b k x n; `batch` are extents of z, merged or not.
+    """y[z] = scale * a[z] @ b[z] + bias_scale * bias: a is m x k, b k x n; z runs over `batch`.
 
     strides   one of the two is 1
     *_batch   strides along each axis of the batch, 0 where a matrix is used again
@@ -66,7 +66,7 @@ class Matrices:
         )
 
     def _rows_go_on(self, batch: int, a_batch: int, b_batch: int, y_batch: int) -> bool:
-        """Every product has the same b, and the next one's rows follow at the same distance: it is one with more rows."""
+        """Every product has the same b, and the next one's rows follow evenly: they are one with more rows."""
         a_row, a_column = self.a_strides
         return b_batch == 0 and a_column == 1 and a_batch == self.m * a_row and y_batch == self.m * self.y_row
 
@@ -90,9 +90,6 @@ def _start(place: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 class _Product(Variant):
-    def applies(self, problem: Problem) -> str:
-        return "" if problem.x.dtype == "float32" else f"the inputs are {problem.x.dtype}, not float32"
-
     def orders(self, problem: Problem) -> Orders:
         """Two matrices may lie as they like: a row stride says it all. Batches and vectors are row-major."""
         order = "any" if all(len(o.shape) == 2 for o in (*problem.inputs[:2], problem.y) if o) else "NCHW"
@@ -108,13 +105,11 @@ class Direct(_Product):
     def steps(self, problem: Problem) -> tuple[Step, ...]:
         matrices: Matrices = problem.operator.matrices(problem)
         residual, bias = problem.residual, matrices.bias
-        block = min(256, round_up(matrices.n, 32))
         steps: list[Step] = []
         for product in matrices.products():
             steps += launch(
                 Kernel(file="gemm.cu", entry="gemm_direct"),
-                grid=(ceil_div(matrices.n, block), product.m, product.batch),
-                block=(block, 1, 1),
+                **tiling.planes(columns=matrices.n, rows=product.m, planes=product.batch),
                 a=matrices.a.view(product.a_start),
                 b=matrices.b.view(product.b_start),
                 bias=bias,

@@ -111,9 +111,10 @@ def copy_steps(source: Operand, target: Operand) -> tuple[Launch, ...]:
 
 
 def move_steps(
-    extents: Shape, source: Operand, x_strides: Strides, target: Operand, y_strides: Strides, first: int = 0
-) -> tuple[Launch, ...]:
-    """Copies `extents` elements; each operand is walked by the strides given for it, the target from `first`.
+    extents: Shape, source: Operand, x_strides: Strides, target: Operand, y_strides: Strides,
+    *, x_first: int = 0, y_first: int = 0,
+) -> tuple[Launch, ...]:  # fmt: skip
+    """Copies `extents` elements; each operand is walked by its strides, from its element `first` on.
 
     Elements of 4 or 8 bytes move as words, all others as bytes.
     """
@@ -121,7 +122,7 @@ def move_steps(
     parts = source.itemsize // unit
     extents = (*extents, parts)
     in_units = [(*(s * parts for s in strides), 1) for strides in (x_strides, y_strides)]
-    x_start, y_start = source.view().byte_offset, target.view(first).byte_offset
+    x_start, y_start = source.view(x_first).byte_offset, target.view(y_first).byte_offset
     launches: list[Launch] = []
     for walk in walks(extents, *in_units):
         x = View(tensor=source.name, byte_offset=x_start + walk.starts[0] * unit)

@@ -1,17 +1,37 @@
-"""How threads are laid over a matrix of rows and columns, columns along x (contiguous memory)."""
+"""How threads are laid over tensors: x always along contiguous memory, so that neighbours read neighbours."""
 
 from __future__ import annotations
 
-from minicnn.geometry import ceil_div
+from typing import TypedDict
+
+from minicnn.geometry import ceil_div, round_up
 from minicnn.step import Extent3
 
-VECTOR = 16  # channels a thread of an NHWC kernel takes: VECTOR in the .cu files
+VECTOR = 16  # channels a thread of an NHWC kernel takes: VECTOR in cuda/channels.cuh
 
 
-def tile(*, columns: int, rows: int, threads: int = 256) -> tuple[Extent3, Extent3]:
-    """(grid, block): x over columns, y over rows; a block takes as many columns as there are, up to `threads`."""
-    wide = 1
-    while wide < min(columns, threads):
-        wide *= 2
-    high = max(1, min(threads // wide, rows))
-    return (ceil_div(columns, wide), ceil_div(rows, high), 1), (wide, high, 1)
+class Tiling(TypedDict):
+    """Grid and block as `kernels.launch` takes them."""
+
+    grid: Extent3
+    block: Extent3
+
+
+def planes(*, columns: int, rows: int = 1, planes: int = 1) -> Tiling:
+    """NCHW: threads along a row of a plane; grid y: rows, grid z: planes."""
+    width = min(256, round_up(columns, 32))
+    return Tiling(grid=(ceil_div(columns, width), rows, planes), block=(width, 1, 1))
+
+
+def matrix(*, columns: int, rows: int, planes: int = 1, threads: int = 256) -> Tiling:
+    """NHWC: x over columns (channels or vectors of them), y over rows (pixels), grid z: planes."""
+    width = 1
+    while width < min(columns, threads):
+        width *= 2
+    height = max(1, min(threads // width, rows))
+    return Tiling(grid=(ceil_div(columns, width), ceil_div(rows, height), planes), block=(width, height, 1))
+
+
+def vectors(*, channels: int, rows: int, planes: int = 1, threads: int = 64) -> Tiling:
+    """As `matrix`, a vector of channels a thread."""
+    return matrix(columns=ceil_div(channels, VECTOR), rows=rows, planes=planes, threads=threads)

@@ -1,4 +1,4 @@
-"""Windows of convolution and pooling: ONNX's attributes, their defaults, and what they come to on a given input."""
+"""Windows of convolution and pooling: ONNX's attributes, and what they come to on a given input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.geometry import Shape, Window, window
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-ONE = Window(extent=1, kernel=1, stride=1, dilation=1, pad_before=0, pad_after=0, out=1)  # the axis a 1-D input lacks
+ONE = Window(
+    extent=1, kernel=1, stride=1, dilation=1, pad_before=0, pad_after=0, out=1
+)  # the axis a 1-D input lacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,13 @@ class Windowed:
         extents = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
         for name, values in extents.items():
             if len(values) != rank or min(values) < 1:
-                raise ShapeError(f"{name} doesn't fit the input", expected=f"{rank} numbers above 0", found=values)
+                raise ShapeError(
+                    f"{name} doesn't fit the input", expected=f"{rank} numbers above 0", found=values
+                )
         if len(pads) != 2 * rank or min(pads) < 0:
-            raise ShapeError("pads don't fit the input", expected=f"{2 * rank} numbers, 0 or more", found=pads)
+            raise ShapeError(
+                "pads don't fit the input", expected=f"{2 * rank} numbers, 0 or more", found=pads
+            )
         if self.auto_pad not in AUTO_PADS:
             raise ShapeError("unknown auto_pad", found=self.auto_pad, accepted=", ".join(AUTO_PADS))
 
@@ -98,7 +104,7 @@ def window_arguments(windows: tuple[Window, Window]) -> dict[str, int]:
 def taps(x: np.ndarray, windows: tuple[Window, ...]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For definitions in numpy: what each position of the filter sees, and whether that lies inside x.
 
-    Shapes    x (N, C, spatial) -> (N, C, out), and a mask that broadcasts to it; outside x the values mean nothing
+    Shapes    x (N, C, spatial) -> (N, C, out) and a mask that broadcasts to it; outside x values mean nothing
     """
     for offsets in itertools.product(*(range(one.kernel) for one in windows)):
         seen, is_inside = x, np.ones((), bool)

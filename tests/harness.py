@@ -1,11 +1,11 @@
-"""Every operator test in one place: a case, a variant, a device, the float64 definition, and guards around all memory.
+"""What every operator test does: a case, a variant, a device, the float64 definition, guards around all memory.
 
     @pytest.mark.parametrize(*harness.grid("MaxPool"))
     def test_maxpool(case, variant, device):
         harness.check("MaxPool", case, variant, device)
 
-`check` runs a variant's steps directly on a device: no planner and no memory reuse, so that a fault is the kernel's.
-It is repeated for every arrangement in memory the variant says it honours, and once more with a NaN in the first input.
+`check` runs a variant's steps directly on a device: no planner, no reused memory, so that a fault is the kernel's. It
+does so for every arrangement in memory that the variant says it honours, each once more with a NaN in the input.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ def entry(op: str) -> Entry:
 def cases(op: str) -> Mapping[str, Case]:
     """The operator file's CASES, those of this operator alone where the file holds several."""
     cls = entry(op).cls
-    return {name: case for name, case in sys.modules[cls.__module__].CASES.items() if isinstance(case.operator, cls)}
+    return {
+        name: case
+        for name, case in sys.modules[cls.__module__].CASES.items()
+        if isinstance(case.operator, cls)
+    }
 
 
 def grid(op: str) -> tuple[str, list[Any]]:
-    """Arguments for `pytest.mark.parametrize`: every case, with every variant that applies, on every device."""
+    """For `pytest.mark.parametrize`: every case, with every variant that applies, on every device."""
     parameters = []
     known: set[str] = set()
     used: set[str] = set()
@@ -54,11 +58,15 @@ def grid(op: str) -> tuple[str, list[Any]]:
         problem = _problem(case, arrays_of(case))
         variants = case.operator.variants()
         usable = [v for v in variants if not v.applies(problem)]
-        assert usable, f"{op}, case {case_name!r}: no variant applies: {[v.applies(problem) for v in variants]}"
+        assert usable, (
+            f"{op}, case {case_name!r}: no variant applies: {[v.applies(problem) for v in variants]}"
+        )
         known |= {v.name for v in variants}
         used |= {v.name for v in usable}
         for variant, device in itertools.product(usable, DEVICES):
-            parameters.append(pytest.param(case_name, variant.name, device, id=f"{case_name}-{variant.name}-{device}"))
+            parameters.append(
+                pytest.param(case_name, variant.name, device, id=f"{case_name}-{variant.name}-{device}")
+            )
     assert parameters, f"{op} has no cases"
     assert used == known, f"{op}: no case for the variants {sorted(known - used)}"
     return "case, variant, device", parameters
@@ -90,7 +98,7 @@ def problem(op: str, case_name: str) -> Problem:
 
 
 def check(op: str, case_name: str, variant_name: str, device_name: str = "host") -> None:
-    """Runs one variant of one case in every arrangement and holds the result against the definition in float64."""
+    """Runs one variant of one case in every arrangement and holds it against the definition in float64."""
     case = cases(op)[case_name]
     variant = next(v for v in case.operator.variants() if v.name == variant_name)
     device = open_device(device_name)
@@ -100,7 +108,9 @@ def check(op: str, case_name: str, variant_name: str, device_name: str = "host")
     where = f"replay with harness.check({op!r}, {case_name!r}, {variant_name!r}, {device_name!r})"
     exact, bounds = _definition(case, arrays, arrays)
     for output, reference in zip(problem.outputs, exact, strict=True):
-        assert output.shape == reference.shape, f"infer says {output.shape}, reference gives {reference.shape}; {where}"
+        assert output.shape == reference.shape, (
+            f"infer says {output.shape}, reference gives {reference.shape}; {where}"
+        )
     if variant.is_view:
         assert arrays[0] is not None
         np.testing.assert_array_equal(arrays[0].reshape(problem.y.shape), exact[0], err_msg=where)
@@ -117,12 +127,18 @@ def check(op: str, case_name: str, variant_name: str, device_name: str = "host")
 
 
 def onnx_witness(op: str, case_name: str) -> None:
-    """Holds `reference` (not a kernel) against onnxruntime on a model of this one node; what is fused is left out."""
+    """Holds `reference` (not a kernel) against onnxruntime on this one node; what is fused is left out."""
     case = _as_in_onnx(op, cases(op)[case_name])
     arrays = arrays_of(case)
     exact, bounds = _definition(case, arrays, arrays)
     found = _onnxruntime(op, case, arrays)
-    _compare(found, exact, bounds, _problem(case, arrays).outputs, f"onnxruntime; harness.onnx_witness({op!r}, {case_name!r})")
+    _compare(
+        found,
+        exact,
+        bounds,
+        _problem(case, arrays).outputs,
+        f"onnxruntime; harness.onnx_witness({op!r}, {case_name!r})",
+    )
 
 
 @cache
@@ -146,7 +162,7 @@ class Arrangement:
 
 
 def arrangements(problem: Problem, variant: Variant) -> Iterator[Arrangement]:
-    """Every meaning of "any", padded, dense and as slices of wider tensors, and in place where that is allowed."""
+    """Every meaning of "any": padded, dense, as slices of wider tensors; in place where that is allowed."""
     orders = variant.orders(problem)
     any_in = ("NCHW", "NHWC") if "any" in orders.inputs else ("-",)
     any_out = ("NCHW", "NHWC") if "any" in orders.outputs else ("-",)
@@ -191,10 +207,14 @@ def _layouts(
         if form != "slice" or not (strides_honoured or order == "NHWC"):
             return dense
         offset = 16 * (place + 1)
-        return replace(dense, offset=offset, channel_stride=offset + dense.channels_padded(operand.shape) + 16)
+        return replace(
+            dense, offset=offset, channel_stride=offset + dense.channels_padded(operand.shape) + 16
+        )
 
     inputs = tuple(layout(o, asked(orders.inputs, i), any_in, i) for i, o in enumerate(problem.inputs))
-    outputs = tuple(layout(o, asked(orders.outputs, i), any_out, i + 2) for i, o in enumerate(problem.outputs))
+    outputs = tuple(
+        layout(o, asked(orders.outputs, i), any_out, i + 2) for i, o in enumerate(problem.outputs)
+    )
     return inputs, outputs
 
 
@@ -216,11 +236,15 @@ def _problem(case: Case, arrays: list[np.ndarray | None]) -> Problem:
     inputs = tuple(
         None
         if a is None
-        else Operand(name=f"input{i}", dtype=case.dtype, shape=a.shape, value=a if i in case.constants else None)
+        else Operand(
+            name=f"input{i}", dtype=case.dtype, shape=a.shape, value=a if i in case.constants else None
+        )
         for i, a in enumerate(arrays)
     )
     own = inputs[:-1] if case.epilogue.has_residual else inputs
-    types = case.operator.infer(*(None if o is None else TensorType(dtype=o.dtype, shape=o.shape) for o in own))
+    types = case.operator.infer(
+        *(None if o is None else TensorType(dtype=o.dtype, shape=o.shape) for o in own)
+    )
     outputs = tuple(Operand(name=f"output{i}", dtype=t.dtype, shape=t.extents) for i, t in enumerate(types))
     return problem_of(case.operator, inputs, outputs, epilogue=case.epilogue)
 
@@ -248,8 +272,13 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _with_nan(case: Case, arrays: list[np.ndarray | None]) -> list[np.ndarray | None] | None:
-    """The same inputs with one NaN in the first, or None where the first is absent, constant or not of floats."""
-    if not arrays or arrays[0] is None or 0 in case.constants or not np.issubdtype(arrays[0].dtype, np.floating):
+    """The inputs with one NaN in the first; None where that is absent, constant or not of floats."""
+    if (
+        not arrays
+        or arrays[0] is None
+        or 0 in case.constants
+        or not np.issubdtype(arrays[0].dtype, np.floating)
+    ):
         return None
     first = arrays[0].copy()
     first.reshape(-1)[first.size // 2] = np.nan
@@ -286,20 +315,23 @@ class _Buffer:
     def allow_writes(self) -> None:
         """The output's elements and, in NHWC, the padding channels behind them."""
         mask = np.zeros_like(self.image)
-        self.logical(mask, padded=True)[...] = np.frombuffer(b"\1" * self.operand.itemsize, self.operand.dtype)[0]
+        self.logical(mask, padded=True)[...] = np.frombuffer(
+            b"\1" * self.operand.itemsize, self.operand.dtype
+        )[0]
         self.writable |= mask != 0
 
     def allow_all_but_guards(self) -> None:
         self.writable[GUARD_BYTES : self.image.size - GUARD_BYTES] = True
 
     def finish(self, where: str) -> np.ndarray:
-        """What the memory holds after the run, once every byte that nobody may write is seen to be as it was."""
+        """What the memory holds after the run; every byte that nobody may write must be as it was."""
         after = np.empty_like(self.image)
         self.device.download(self.pointer, after)
         self.device.free(self.pointer)
         bad = np.flatnonzero((after != self.image) & ~self.writable)
         place = (int(bad[0]) - GUARD_BYTES) // self.operand.itemsize if bad.size else 0
-        assert not bad.size, f"{self.operand.name}: {bad.size} bytes written that aren't the output's, first at element {place}; {where}"
+        fault = f"{self.operand.name}: {bad.size} bytes written that aren't the output's, first at element {place}"
+        assert not bad.size, f"{fault}; {where}"
         return after
 
 
@@ -312,13 +344,20 @@ def _elements(operand: Operand) -> int:
 
 
 def _run(
-    device: Device, variant: Variant, problem: Problem, arrangement: Arrangement, arrays: list[np.ndarray | None], where: str
+    device: Device,
+    variant: Variant,
+    problem: Problem,
+    arrangement: Arrangement,
+    arrays: list[np.ndarray | None],
+    where: str,
 ) -> tuple[np.ndarray, ...]:
     packings = variant.packings(problem)
     buffers: dict[str, _Buffer] = {}
     originals: list[Operand | None] = []
     inputs: list[Operand | None] = []
-    for index, (operand, array, layout) in enumerate(zip(problem.inputs, arrays, arrangement.inputs, strict=True)):
+    for index, (operand, array, layout) in enumerate(
+        zip(problem.inputs, arrays, arrangement.inputs, strict=True)
+    ):
         if operand is None or array is None:
             originals.append(None)
             inputs.append(None)
@@ -328,7 +367,9 @@ def _run(
         if index in packings:
             packing = packings[index]
             array = np.ascontiguousarray(packing.function(array), packing.dtype)
-            assert array.shape == packing.shape, f"packing {packing.name} gives {array.shape}, says {packing.shape}; {where}"
+            assert array.shape == packing.shape, (
+                f"packing {packing.name} gives {array.shape}, says {packing.shape}; {where}"
+            )
             name = f"{operand.name}:{packing.name}"
             operand = Operand(name=name, dtype=packing.dtype, shape=array.shape, value=array)
         inputs.append(operand)
@@ -341,7 +382,9 @@ def _run(
         else:
             buffers[output.name] = _Buffer(device, output, None, MARK_BYTE)
         buffers[output.name].allow_writes()
-    workspace_bytes = variant.workspace_bytes(replace(problem, inputs=tuple(originals), outputs=tuple(outputs)))
+    workspace_bytes = variant.workspace_bytes(
+        replace(problem, inputs=tuple(originals), outputs=tuple(outputs))
+    )
     laid_out = replace(problem, inputs=tuple(inputs), outputs=tuple(outputs))
     if workspace_bytes:
         workspace = Operand(name="workspace", dtype="float32", shape=(-(-workspace_bytes // 4),))
@@ -363,11 +406,17 @@ def _run(
 
 
 def _compare(
-    found: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...], bounds: tuple[Any, ...], outputs: tuple[Operand, ...], where: str
+    found: tuple[np.ndarray, ...],
+    exact: tuple[np.ndarray, ...],
+    bounds: tuple[Any, ...],
+    outputs: tuple[Operand, ...],
+    where: str,
 ) -> None:
     """Shape, dtype, NaN, values, in this order."""
     for y, reference, bound, output in zip(found, exact, bounds, outputs, strict=True):
-        assert y.shape == reference.shape == output.shape, f"shape {y.shape}, expected {reference.shape}; {where}"
+        assert y.shape == reference.shape == output.shape, (
+            f"shape {y.shape}, expected {reference.shape}; {where}"
+        )
         assert y.dtype == output.dtype, f"dtype {y.dtype}, expected {output.dtype}; {where}"
         if y.dtype.kind != "f":
             good = y == reference
@@ -383,7 +432,8 @@ def _compare(
 
 def _first_bad(good: np.ndarray, y: np.ndarray, reference: np.ndarray) -> str:
     index = tuple(int(i) for i in np.argwhere(~good)[0])
-    return f"{(~good).sum()} of {good.size} wrong, first at {index}: expected {reference[index]}, found {y[index]}"
+    values = f"expected {reference[index]}, found {y[index]}"
+    return f"{(~good).sum()} of {good.size} wrong, first at {index}: {values}"
 
 
 def _at(bound: Any, good: np.ndarray) -> float:
@@ -391,7 +441,7 @@ def _at(bound: Any, good: np.ndarray) -> float:
 
 
 def _onnxruntime(op: str, case: Case, arrays: list[np.ndarray | None]) -> tuple[np.ndarray, ...]:
-    """What onnxruntime makes of the operator: fields become attributes or, where this opset has them so, inputs."""
+    """What onnxruntime makes of the operator: fields become attributes or, where the opset says so, inputs."""
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper
@@ -400,7 +450,11 @@ def _onnxruntime(op: str, case: Case, arrays: list[np.ndarray | None]) -> tuple[
     opset = _opset(op, case)
     schema = onnx.defs.get_schema(op, opset)
     values = {f.name: getattr(case.operator, f.name) for f in fields(case.operator)}
-    attributes = {name: value for name, value in values.items() if name in schema.attributes and value not in (None, (), "")}
+    attributes = {
+        name: value
+        for name, value in values.items()
+        if name in schema.attributes and value not in (None, (), "")
+    }
     feeds = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
     for index, name in known.parameters.items():
         if name not in schema.attributes and values[name] is not None:
@@ -410,9 +464,14 @@ def _onnxruntime(op: str, case: Case, arrays: list[np.ndarray | None]) -> tuple[
     names = [f"i{i}" if f"i{i}" in feeds else "" for i in range(count)]
     outputs = [f"o{i}" for i in range(len(_problem(case, arrays).outputs))]
     node = helper.make_node(op, names, outputs, **attributes)
-    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in feeds.items()
+    ]
     results = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in outputs]
-    model = helper.make_model(helper.make_graph([node], "one node", inputs, results), opset_imports=[helper.make_opsetid("", opset)])
+    model = helper.make_model(
+        helper.make_graph([node], "one node", inputs, results), opset_imports=[helper.make_opsetid("", opset)]
+    )
     model.ir_version = 10
     for info in model.graph.output:
         info.ClearField("type")

@@ -1,4 +1,4 @@
-"""AveragePool: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""AveragePool: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import pytest

@@ -1,4 +1,4 @@
-"""BatchNormalization: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""BatchNormalization: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import pytest
@@ -28,7 +28,10 @@ def test_statistics_that_do_not_fit_are_refused_by_name():
     assert "tensor: mean" in str(refused.value) and "(4,)" in str(refused.value)
 
 
-@pytest.mark.parametrize("norm, words", [(BatchNormalization(training_mode=1), "training"), (BatchNormalization(spatial=0), "per activation")])
+@pytest.mark.parametrize(
+    "norm, words",
+    [(BatchNormalization(training_mode=1), "training"), (BatchNormalization(spatial=0), "per activation")],
+)
 def test_what_is_not_here_is_refused_by_name(norm, words):
     with pytest.raises(UnsupportedError, match=words):
         norm.infer(*_types((1, 3, 4, 5), (3,), (3,), (3,), (3,)))

@@ -1,4 +1,4 @@
-"""Conv: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""Conv: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import pytest

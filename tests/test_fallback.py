@@ -279,9 +279,9 @@ def test_loops_without_a_condition_run_in_subgraphs_too(tmp_path: Path) -> None:
     node = helper.make_node("If", ["c"], ["y"], then_branch=outer, else_branch=branch("Neg", "x"))
     inputs = [value("c", (), TensorProto.BOOL), value("n", (), TensorProto.INT64), value("x", (2,))]
     graph = loaded([node], tmp_path, inputs)
-    assert graph.nodes[0].captured == ("n", "x")
+    arrays = {"c": np.array(True), "n": np.int64(3), "x": np.float32([1, 2])}
     call = fallback.function(graph.nodes[0], graph)
-    assert call(np.array(True), np.int64(3), np.float32([1, 2]))[0].tolist() == [8, 16]
+    assert call(*(arrays[name] for name in graph.nodes[0].inputs))[0].tolist() == [8, 16]
 
 
 @pytest.mark.parametrize("op", ["Softmax", "PRelu", "Resize", "Add"])

@@ -1,4 +1,4 @@
-"""Gemm: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""Gemm: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import pytest

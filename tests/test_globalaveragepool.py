@@ -1,4 +1,4 @@
-"""GlobalAveragePool: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""GlobalAveragePool: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import pytest

@@ -342,6 +342,15 @@ def test_a_bad_sidecar_is_one_error_that_names_a_file(tmp_path, text):
         AnswerFormat.from_json(path)
 
 
+def test_labels_outside_the_sidecars_folder_are_not_read(tmp_path):
+    (tmp_path / "secret.txt").write_text("a\nb\n")
+    (tmp_path / "models").mkdir()
+    for labels in ("../secret.txt", str(tmp_path / "secret.txt")):
+        (tmp_path / "models" / "m.json").write_text(json.dumps({"labels": labels}))
+        with pytest.raises(InputError, match="own folder.*m.json"):
+            AnswerFormat.from_json(tmp_path / "models" / "m.json")
+
+
 def test_a_sidecar_that_is_no_text_or_not_there_is_one_error(tmp_path):
     (tmp_path / "m.json").write_bytes(b"\xff\xfe\x00")
     for name in ("m.json", "none.json"):

@@ -1,4 +1,4 @@
-"""LRN: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""LRN: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import numpy as np
@@ -16,7 +16,9 @@ def test_lrn(case, variant, device):
     harness.check("LRN", case, variant, device)
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if name not in ("even size", "1-D")])  # onnxruntime has neither
+@pytest.mark.parametrize(
+    "case", [name for name in CASES if name not in ("even size", "1-D")]
+)  # onnxruntime has neither
 def test_definition_agrees_with_onnxruntime(case):
     harness.onnx_witness("LRN", case)
 
@@ -35,7 +37,9 @@ def test_an_even_size_leans_to_higher_channels():
     assert (err <= lrn.bound(x)).all()
 
 
-@pytest.mark.parametrize("lrn, shape, words", [(LRN(size=0), (1, 3, 4, 5), ["size"]), (LRN(size=5), (3, 4), ["axes", "(3, 4)"])])
+@pytest.mark.parametrize(
+    "lrn, shape, words", [(LRN(size=0), (1, 3, 4, 5), ["size"]), (LRN(size=5), (3, 4), ["axes", "(3, 4)"])]
+)
 def test_refusals(lrn, shape, words):
     with pytest.raises(ShapeError) as refused:
         lrn.infer(*_types(shape))

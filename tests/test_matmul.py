@@ -1,4 +1,4 @@
-"""MatMul: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""MatMul: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import pytest
@@ -40,7 +40,12 @@ def test_matrices_that_do_not_fit_are_refused_by_name(shapes, words):
 
 @pytest.mark.parametrize(
     "case, products",
-    [("batches", 1), ("batched rows, one matrix", 1), ("batches stretched on both sides", 2), ("batches stretched in the middle", 6)],
+    [
+        ("batches", 1),
+        ("batched rows, one matrix", 1),
+        ("batches stretched on both sides", 2),
+        ("batches stretched in the middle", 6),
+    ],
 )
 def test_batches_take_few_products(case, products):
     problem = harness.problem("MatMul", case)

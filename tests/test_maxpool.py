@@ -1,4 +1,4 @@
-"""MaxPool: every variant against the definition, the definition against onnxruntime, and the refusals."""
+"""MaxPool: variants against the definition, the definition against onnxruntime, refusals."""
 
 import harness
 import pytest

@@ -1,9 +1,11 @@
-"""Pad against its definition."""
-
-import pytest
+"""Pad: every variant against the definition, and that against onnxruntime."""
 
 import harness
-from minicnn.ops.pad import CASES
+import pytest
+
+from minicnn.errors import ShapeError
+from minicnn.graph import TensorType
+from minicnn.ops.pad import CASES, Pad
 
 
 @pytest.mark.parametrize(*harness.grid("Pad"))
@@ -12,5 +14,23 @@ def test_pad(case, variant, device):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_pad_agrees_with_onnxruntime(case):
+def test_definition_agrees_with_onnxruntime(case):
     harness.onnx_witness("Pad", case)
+
+
+@pytest.mark.parametrize(
+    "operator, shapes, words",
+    [
+        (Pad(pads=(1, 1)), [(2, 3)], "don't fit"),
+        (Pad(pads=(1, 1), axes=(2,)), [(2, 3)], "don't fit"),
+        (Pad(pads=(0, -2, 0, -2)), [(2, 3)], "cut off more"),
+    ],
+)
+def test_refusals(operator, shapes, words):
+    with pytest.raises(ShapeError, match=words):
+        operator.infer(*(TensorType(dtype="float32", shape=shape) for shape in shapes))
+
+
+def test_other_modes_are_refused():
+    with pytest.raises(ValueError, match="reflect"):
+        Pad(pads=(0, 0), mode="reflect")

@@ -128,8 +128,18 @@ def test_columns_go_before_names_are_cut_to_nothing():
     record = record_of(layers=layers)
     wide, narrow = table.text(record, width=100), table.text(record, width=60)
     assert "GFLOP/s  " in wide and "work" in line_of(wide, "layer")
-    assert line_of(narrow, "layer") == ["layer", "op", "variant", "us", "share", "GFLOP/s", "live"]
-    assert cell_len(line_of(narrow, "eff")[0]) >= 12
+    assert line_of(narrow, "layer") == ["layer", "op", "variant", "us", "share", "live"]
+    assert cell_len(line_of(wide, "eff")[0]) >= 22
+
+
+def test_names_that_end_with_their_operator_stay_apart_when_cut():
+    names = [f"/_blocks.{i}/_{part}_conv/Conv" for i in (1, 11) for part in ("pointwise", "depthwise")]
+    work = {"macs": 10**7, "flops": 10**7, "live_bytes": 3 * MIB, "workspace_bytes": MIB}
+    layers = [LayerFacts(name=name, op="Conv", variant="depthwise", **work) for name in names]
+    record = record_of(layers=[*layers, LayerFacts(name="pool", op="GlobalAveragePool")])
+    for width in (80, 100):
+        shown = [line.split()[0] for line in table.text(record, width=width).splitlines()[2:6]]
+        assert len(set(shown)) == 4, width
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_doubles() -> None:
     for row, want in enumerate(expected):
         if want is not None:
             same(out[row], want, f"row {row}")
-    np.testing.assert_allclose(out[4], x * y + 1.5, rtol=1e-14)
+    np.testing.assert_allclose(out[4], x * y + 1.5, rtol=1e-14, atol=1e-13)
 
 
 def test_double_functions_call_device_functions() -> None:
@@ -719,10 +719,10 @@ def test_fault_is_found_in_every_order(kernel: str, seed: int, late_async: int) 
 def test_fault_names_block_thread_and_source_line() -> None:
     x = zeros(100)
     with pytest.raises(SimulatorFault) as fault:
-        Simulator("faults").run("global_out_of_bounds", x, np.int32(90), grid=3, block=(8, 4))
+        Simulator("faults").run("global_out_of_bounds", x, np.int32(98), grid=3, block=(8, 4))
     source = (build.KERNELS / "faults.cu").read_text().splitlines()
     line = next(k for k, text in enumerate(source, 1) if "void global_out_of_bounds" in text)
-    assert "block (0,0,0), thread (2,1,0)" in str(fault.value)
+    assert "block (0,0,0), thread (2,0,0)" in str(fault.value)
     assert "st.global.f32" in str(fault.value) or "st.global.u32" in str(fault.value)
     assert f"faults.cu:{line}" in str(fault.value)
 
@@ -735,8 +735,8 @@ def test_endless_loop_meets_the_budget() -> None:
 
 def test_checks_can_be_switched_off() -> None:
     y = zeros(256)
-    Simulator("faults", check_races=0).run("missing_barrier", y, block=256)  # in order of warps, 64 later reads first
-    assert np.isnan(y).any()
+    Simulator("faults", check_races=0).run("missing_barrier", y, block=256)  # a warp reads what a later one will write
+    assert (y == -1).any()
     Simulator("faults", check_uninitialised=0).run("uninitialised_shared", y)
     assert np.isnan(y[31]) and (y[:31] == 1).all()
 
@@ -820,7 +820,7 @@ def test_wide_shared_access_has_no_conflicts() -> None:
 
 def test_divergence_and_instruction_classes() -> None:
     sim = Simulator("counted")
-    sim.run("half_of_each_warp", zeros(64, np.int32), zeros(64, np.int32), block=64)
+    sim.run("half_of_each_warp", zeros(128, np.int32), zeros(64, np.int32), block=64)
     c = sim.counters()
     assert c["divergent_branches"] == 2  # one in each warp
     assert c["global_load_requests"] == 4 and c["global_load_bytes"] == 256  # both sides of both warps

@@ -1,9 +1,11 @@
-"""Transpose against its definition."""
-
-import pytest
+"""Transpose: every variant against the definition, and that against onnxruntime."""
 
 import harness
-from minicnn.ops.transpose import CASES
+import pytest
+
+from minicnn.errors import ShapeError
+from minicnn.graph import TensorType
+from minicnn.ops.transpose import CASES, Transpose
 
 
 @pytest.mark.parametrize(*harness.grid("Transpose"))
@@ -12,5 +14,17 @@ def test_transpose(case, variant, device):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_transpose_agrees_with_onnxruntime(case):
+def test_definition_agrees_with_onnxruntime(case):
     harness.onnx_witness("Transpose", case)
+
+
+@pytest.mark.parametrize(
+    "operator, shapes, words",
+    [
+        (Transpose(perm=(0, 0)), [(2, 3)], "permutation"),
+        (Transpose(perm=(0, 1, 2)), [(2, 3)], "permutation"),
+    ],
+)
+def test_refusals(operator, shapes, words):
+    with pytest.raises(ShapeError, match=words):
+        operator.infer(*(TensorType(dtype="float32", shape=shape) for shape in shapes))

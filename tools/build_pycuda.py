@@ -1,15 +1,16 @@
-"""Builds PyCUDA where `pip install pycuda` can't: no CUDA toolkit, or one without curand.h. Takes about 3 minutes.
+"""Builds PyCUDA where `pip install pycuda` can't: no CUDA toolkit, or one without curand.h. About 3 minutes.
 
     python tools/build_pycuda.py --install           build (or take the one built before) and install it
     python tools/build_pycuda.py --into DIR          leave the wheel in DIR
     python tools/build_pycuda.py --cuda 12.4         against the headers of that CUDA
 
-PyCUDA is on PyPI as source alone. It needs cuda.h and cudaProfiler.h, which NVIDIA's wheels have, and a libcuda to
-link with, which only the driver brings: a stand-in that defines every function of the two headers does (an empty
-one wouldn't: the linker drops a library that nothing is taken from). The built module then loads the real one.
+PyCUDA is on PyPI as source alone. It needs cuda.h and cudaProfiler.h, which NVIDIA's wheels have, and a
+libcuda to link with, which only the driver brings: a stand-in that defines every function of the two headers
+does (an empty one wouldn't: the linker drops a library that nothing is taken from). The built module then
+loads the real one.
 
-A build asks for the functions of its headers' CUDA, so headers newer than the driver give a module that it can't
-load. Without --cuda they are the driver's own version, or CUDA 13.0 where there is no driver.
+A build asks for the functions of its headers' CUDA, so headers newer than the driver give a module that can't
+be loaded. Without --cuda they are the driver's own version, or CUDA 13.0 where there is no driver.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ LINKS_TO_HOME = (".config", ".pip", ".netrc", ".cache")  # what pip may have of 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
-    parser.add_argument("--into", type=Path, metavar="DIR", help="where the wheel goes (default: the user's cache)")
-    parser.add_argument("--cuda", metavar="X.Y", help="headers of that CUDA version (default: the driver's, or 13.0)")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="where the wheel goes (default: the cache)")
+    parser.add_argument("--cuda", metavar="X.Y", help="headers of that CUDA (default: the driver's, or 13.0)")
     parser.add_argument("--install", action="store_true", help="install the wheel into this Python")
     options = parser.parse_args()
     try:
@@ -68,7 +69,7 @@ def suitable_cuda(driver: tuple[int, int] | None) -> str:
 
 
 def cache_folder() -> Path:
-    """Beside minicnn's other cached files; this script runs before minicnn can be imported, so it says so itself."""
+    """Beside minicnn's other cached files; said again here: this runs where minicnn can't be imported."""
     if chosen := os.environ.get("MINICNN_CACHE"):
         return Path(chosen) / "wheels"
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -138,7 +139,8 @@ def build(headers: list[Path], work: Path) -> None:
         "CUDA_ENABLE_CURAND": False,
         "LDFLAGS": ["-Wl,--strip-all"],
     }
-    (home / ".aksetup-defaults.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
+    lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
+    (home / ".aksetup-defaults.py").write_text("".join(lines))
     print(f"building PyCUDA {PYCUDA}: about 3 minutes", file=sys.stderr, flush=True)
     # No cache: a wheel that was built against other headers would be taken for this one.
     arguments = ["--no-deps", "--no-cache-dir", "--no-binary", "pycuda", "--wheel-dir", str(work / "wheels")]

@@ -106,9 +106,12 @@ class Cublas:
             )
         stored, result, compute = _PRECISIONS[step.precision]
         alpha, beta = (ctypes.byref(ctypes.c_float(scale)) for scale in (step.alpha, step.beta))
-        left: tuple[object, ...] = (b, stored, step.ldb)
-        right: tuple[object, ...] = (a, stored, step.lda)
-        product: tuple[object, ...] = (c, result, step.ldc)
+        m, n, k = step.m, step.n, step.k
+        ldb = _leading(step.ldb, *((n, k) if step.transpose_b else (k, n)))
+        lda = _leading(step.lda, *((k, m) if step.transpose_a else (m, k)))
+        left: tuple[object, ...] = (b, stored, ldb)
+        right: tuple[object, ...] = (a, stored, lda)
+        product: tuple[object, ...] = (c, result, _leading(step.ldc, m, n))
         name = "cublasGemmEx"
         batches: tuple[int, ...] = ()
         if step.batch > 1:
@@ -116,8 +119,7 @@ class Cublas:
             left, right, product = (*left, step.stride_b), (*right, step.stride_a), (*product, step.stride_c)
             batches = (step.batch,)
         operations = (int(step.transpose_b), int(step.transpose_a))
-        sizes = (step.n, step.m, step.k)
-        arguments = (self._handle, *operations, *sizes, alpha, *left, *right, beta, *product, *batches)
+        arguments = (self._handle, *operations, n, m, k, alpha, *left, *right, beta, *product, *batches)
         arguments = (*arguments, compute, _DEFAULT_ALGORITHM)
         function = self._functions[name]
 
@@ -135,6 +137,11 @@ class Cublas:
         if self._handle:
             self._functions["cublasDestroy_v2"](self._handle)
             self._handle = _VOID()
+
+
+def _leading(stride: int, rows: int, columns: int) -> int:
+    """cuBLAS wants a whole row's length from row to row, even where there is no second row to go to."""
+    return max(stride, columns) if rows == 1 else stride
 
 
 def _refusal(name: str, status: int) -> DeviceError:

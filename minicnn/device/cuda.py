@@ -66,7 +66,7 @@ def load_pycuda() -> Any:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its own word on an old driver comes beside the error that we explain
+            warnings.simplefilter("ignore")  # of an old driver it warns, beside the error
             import pycuda.driver as pycuda
     except ImportError as error:
         raise explain_import(error) from None
@@ -170,8 +170,13 @@ class CudaDevice(Device):
     # --- memory
 
     def alloc(self, nbytes: int) -> int:
-        with self._active(), self._guard("the GPU has not that much memory left", expected=f"{nbytes} B"):
-            allocation = self._pycuda.mem_alloc(max(nbytes, 1))
+        with self._active(), self._guard("the GPU gives no memory"):
+            try:
+                allocation = self._pycuda.mem_alloc(max(nbytes, 1))
+            except self._pycuda.MemoryError:
+                free = self._pycuda.mem_get_info()[0]
+                sentence = "the GPU has not that much memory left"
+                raise DeviceError(sentence, expected=f"{nbytes} B", found=f"{free} B") from None
         pointer = int(allocation)
         self._memory[pointer] = allocation
         return pointer
@@ -407,7 +412,7 @@ class CudaDevice(Device):
         if self._is_closed:
             return
         self._is_closed = True
-        # After a fault every call on the context fails, so that nothing can be freed: it goes with the context.
+        # After a fault every call on the context fails and nothing can be freed: it goes with the context.
         with contextlib.suppress(self._pycuda.Error), self._active():
             self._stream.synchronize()
             if self._cublas:

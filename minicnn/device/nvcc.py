@@ -24,7 +24,7 @@ from minicnn.errors import BuildError
 Defines = tuple[tuple[str, int], ...]
 WHEELS = "nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime"  # together a working nvcc
 REMEDY = f"install the CUDA toolkit so that nvcc is on PATH, or `pip install {WHEELS}`"
-PREBUILT_ARCHITECTURES = (75,)  # the oldest that CUDA 13 knows: what no kernel needs more than, every GPU runs
+PREBUILT_ARCHITECTURES = (75,)  # the oldest that CUDA 13 knows; no kernel needs more yet
 
 # Toolkit -> the PTX version that its driver is the first to read. Source: PTX ISA, release notes.
 _PTX_OF_CUDA = {

@@ -8,133 +8,50 @@ Not here  3-D windows: refused by name
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from minicnn.errors import ShapeError
-from minicnn.geometry import Window, ceil_div, round_up
-from minicnn.graph import TensorType
-from minicnn.kernels import launch
-from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
-from minicnn.step import Kernel, Step
-from minicnn.tiling import VECTOR, tile
-from minicnn.window import Windowed, taps, two_axes, window_arguments
+from minicnn.epilogue import UNIT_ROUNDOFF
+from minicnn.geometry import Window
+from minicnn.pooling import Pooling
+from minicnn.registry import Case, operator
+from minicnn.window import taps
 
 
 @operator("AveragePool", opsets=(1, None))
 @dataclass(frozen=True, kw_only=True)
-class AveragePool(Windowed):
-    ceil_mode: int = 0
+class AveragePool(Pooling):
+    stem: ClassVar[str] = "averagepool"
     count_include_pad: int = 0
 
-    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
-        """Raises    ShapeError, UnsupportedError (3-D)"""
-        if len(x.extents) < 3:
-            raise ShapeError("too few axes", expected="x (N, C, H, W)", found=x.extents)
-        windows = self.windows(x.extents[2:], self.kernel_shape, ceil_mode=bool(self.ceil_mode))
-        return (TensorType(dtype=x.dtype, shape=(*x.extents[:2], *(one.out for one in windows))),)
-
-    def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Nhwc())
-
-    def cost(self, problem: Problem) -> Cost:
-        return Cost(flops=math.prod(problem.y.shape) * math.prod(self.kernel_shape))
+    def kernel_arguments(self, windows: tuple[Window, Window]) -> dict[str, Any]:
+        vertical, horizontal = windows
+        ends = {"pad_bottom": vertical.pad_after, "pad_right": horizontal.pad_after}
+        return super().kernel_arguments(windows) | ends | {"count_pads": self.count_include_pad}
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        windows = self.windows(x.shape[2:], self.kernel_shape, ceil_mode=bool(self.ceil_mode))
+        windows = self.pooled(x.shape)
         total = np.zeros((*x.shape[:2], *(one.out for one in windows)))
         number = np.zeros(total.shape[2:])
         for tap, is_inside in taps(x.astype(np.float64), windows):
             total += np.where(is_inside, tap, 0.0)
             number += is_inside
         if self.count_include_pad:
-            padding = [(one.pad_before, one.pad_after) for one in windows]
-            ones = np.pad(np.ones((1, 1, *x.shape[2:])), [(0, 0), (0, 0), *padding], constant_values=1.0)
-            padded = [_without_pads(one) for one in windows]
-            number = sum(np.where(is_inside, tap, 0.0) for tap, is_inside in taps(ones, tuple(padded)))
+            padded = tuple(_padded(one) for one in windows)
+            ones = np.ones((1, 1, *(one.extent for one in padded)))
+            number = np.sum([is_inside * tap[0, 0] for tap, is_inside in taps(ones, padded)], axis=0)
         return total / number
 
     def bound(self, x: np.ndarray) -> np.ndarray:
-        return 4 * math.sqrt(math.prod(self.kernel_shape)) * 2.0**-24 * self.reference(np.abs(x))
+        return 4 * math.sqrt(math.prod(self.kernel_shape)) * UNIT_ROUNDOFF * self.reference(np.abs(x))
 
 
-def _without_pads(one: Window) -> Window:
+def _padded(one: Window) -> Window:
     """The same windows over an input that has its padding on."""
-    return Window(
-        extent=one.pad_before + one.extent + one.pad_after,
-        kernel=one.kernel,
-        stride=one.stride,
-        dilation=one.dilation,
-        pad_before=0,
-        pad_after=0,
-        out=one.out,
-    )
-
-
-class _Pooling(Variant):
-    def applies(self, problem: Problem) -> str:
-        return "" if problem.x.dtype == "float32" else f"the input is {problem.x.dtype}, not float32"
-
-
-def _windows(problem: Problem) -> tuple[Window, Window]:
-    pool = problem.operator
-    return two_axes(pool.windows(problem.x.shape[2:], pool.kernel_shape, ceil_mode=bool(pool.ceil_mode)))
-
-
-def _arguments(problem: Problem, windows: tuple[Window, Window]) -> dict[str, int]:
-    vertical, horizontal = windows
-    return window_arguments(windows) | {
-        "pad_bottom": vertical.pad_after,
-        "pad_right": horizontal.pad_after,
-        "count_pads": problem.operator.count_include_pad,
-    }
-
-
-class Direct(_Pooling):
-    """The textbook's loops over NCHW planes."""
-
-    name = "direct"
-
-    def steps(self, problem: Problem) -> tuple[Step, ...]:
-        windows = _windows(problem)
-        P, Q = (one.out for one in windows)
-        block = min(256, round_up(Q, 32))
-        return launch(
-            Kernel(file="averagepool.cu", entry="averagepool"),
-            grid=(ceil_div(Q, block), P, math.prod(problem.x.shape[:2])),
-            block=(block, 1, 1),
-            x=problem.x,
-            y=problem.y,
-            **_arguments(problem, windows),
-        )
-
-
-class Nhwc(_Pooling):
-    """A vector of channels a thread."""
-
-    name = "nhwc"
-
-    def orders(self, problem: Problem) -> Orders:
-        return Orders(inputs=("NHWC",), outputs=("NHWC",))
-
-    def steps(self, problem: Problem) -> tuple[Step, ...]:
-        x, y = problem.x, problem.y
-        windows = _windows(problem)
-        P, Q = (one.out for one in windows)
-        channels = min(x.channels_padded, y.channels_padded)
-        grid, block = tile(columns=ceil_div(channels, VECTOR), rows=Q, threads=64)
-        return launch(
-            Kernel(file="averagepool.cu", entry="averagepool_nhwc"),
-            grid=(grid[0], grid[1], x.shape[0] * P),
-            block=block,
-            x=x,
-            y=y,
-            C=channels,
-            x_stride=x.pixel_stride,
-            y_stride=y.pixel_stride,
-            **_arguments(problem, windows),
-        )
+    extent = one.pad_before + one.extent + one.pad_after
+    return replace(one, extent=extent, pad_before=0, pad_after=0)
 
 
 def _case(x: tuple[int, ...], pool: AveragePool) -> Case:
@@ -144,9 +61,12 @@ def _case(x: tuple[int, ...], pool: AveragePool) -> Case:
 CASES = {
     "h differs from w": _case((2, 3, 9, 14), AveragePool(kernel_shape=(3, 2))),
     "one pixel": _case((1, 1, 1, 1), AveragePool(kernel_shape=(1, 1))),
-    "uneven pads not counted": _case((1, 19, 9, 8), AveragePool(kernel_shape=(3, 3), strides=(2, 3), pads=(0, 1, 2, 1))),
+    "uneven pads not counted": _case(
+        (1, 19, 9, 8), AveragePool(kernel_shape=(3, 3), strides=(2, 3), pads=(0, 1, 2, 1))
+    ),
     "uneven pads counted": _case(
-        (1, 19, 9, 8), AveragePool(kernel_shape=(3, 3), strides=(2, 3), pads=(0, 1, 2, 1), count_include_pad=1)
+        (1, 19, 9, 8),
+        AveragePool(kernel_shape=(3, 3), strides=(2, 3), pads=(0, 1, 2, 1), count_include_pad=1),
     ),
     "ceil_mode": _case((1, 5, 8, 7), AveragePool(kernel_shape=(3, 3), strides=(2, 2), ceil_mode=1)),
     "ceil_mode, pads counted but not what hangs over": _case(
@@ -154,9 +74,12 @@ CASES = {
         AveragePool(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 0), ceil_mode=1, count_include_pad=1),
     ),
     "dilated": _case((2, 33, 9, 10), AveragePool(kernel_shape=(3, 2), dilations=(2, 3), pads=(2, 1, 1, 1))),
-    "SAME_UPPER": _case((1, 16, 7, 8), AveragePool(kernel_shape=(3, 3), strides=(2, 2), auto_pad="SAME_UPPER")),
+    "SAME_UPPER": _case(
+        (1, 16, 7, 8), AveragePool(kernel_shape=(3, 3), strides=(2, 2), auto_pad="SAME_UPPER")
+    ),
     "SAME_LOWER, counted": _case(
-        (1, 16, 7, 8), AveragePool(kernel_shape=(2, 3), strides=(2, 2), auto_pad="SAME_LOWER", count_include_pad=1)
+        (1, 16, 7, 8),
+        AveragePool(kernel_shape=(2, 3), strides=(2, 2), auto_pad="SAME_LOWER", count_include_pad=1),
     ),
     "wider than a block": _case((1, 2, 2, 700), AveragePool(kernel_shape=(1, 2))),
     "the whole image": _case((3, 20, 5, 6), AveragePool(kernel_shape=(5, 6))),

@@ -1,4 +1,4 @@
-"""BatchNormalization at inference: each channel shifted and scaled to the mean and variance the training set had.
+"""BatchNormalization at inference: each channel moved and scaled by the training set's mean and variance.
 
 Shapes    x (N, C, ...), scale, B, mean, var (C) -> y of x's shape, float32
 Source    ONNX operator BatchNormalization; Ioffe, Szegedy 2015
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minicnn import tiling
+from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError, UnsupportedError
-from minicnn.geometry import ceil_div, round_up
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Case, Cost, Orders, Packing, Problem, Variant, operator
 from minicnn.step import Kernel, Operand, Step, View
-from minicnn.tiling import tile
 
 _STATISTICS = ("scale", "B", "mean", "var")  # inputs 1 to 4
 
@@ -46,7 +46,9 @@ class BatchNormalization:
             raise ShapeError("too few axes", expected="x (N, C, ...)", found=x.extents)
         for name, found in zip(_STATISTICS, (scale, b, mean, variance), strict=True):
             if found.extents != (x.extents[1],):
-                raise ShapeError("one number for each channel", tensor=name, expected=(x.extents[1],), found=found.extents)
+                raise ShapeError(
+                    "one number for each channel", tensor=name, expected=(x.extents[1],), found=found.extents
+                )
         return (x,)
 
     def variants(self) -> tuple[Variant, ...]:
@@ -66,21 +68,22 @@ class BatchNormalization:
         self, x: np.ndarray, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> np.ndarray:
         """Fewer than 8 roundings on the way to each of the three terms."""
-        return 8 * 2.0**-24 * self.reference(np.abs(x), np.abs(scale), np.abs(b), -np.abs(mean), variance)
+        return (
+            8 * UNIT_ROUNDOFF * self.reference(np.abs(x), np.abs(scale), np.abs(b), -np.abs(mean), variance)
+        )
 
-    def scale_shift(self, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    def scale_shift(
+        self, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    ) -> np.ndarray:
         """The same map as y = x * result[0] + result[1], in float64."""
         factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + self.epsilon)
         return np.stack([factor, b.astype(np.float64) - mean.astype(np.float64) * factor])
 
 
 class _Normalization(Variant):
-    """The four statistics become [2, C] scales and shifts: at load where they are constants, else in a step before."""
+    """The four statistics become [2, C] scales and shifts: at load if they are constants, else in a first step."""
 
     may_overwrite = True
-
-    def applies(self, problem: Problem) -> str:
-        return "" if problem.x.dtype == "float32" else f"the input is {problem.x.dtype}, not float32"
 
     def packings(self, problem: Problem) -> Mapping[int, Packing]:
         statistics = _statistics(problem)
@@ -91,7 +94,9 @@ class _Normalization(Variant):
         # a scale shared by two layers is packed with each one's own statistics
         name = "_".join(["scale_shift", *(o.name for o in statistics[1:]), repr(problem.operator.epsilon)])
         shape = (2, problem.x.shape[1])
-        return {1: Packing(name=name, shape=shape, function=lambda scale: fold(scale, *rest).astype(np.float32))}
+        return {
+            1: Packing(name=name, shape=shape, function=lambda scale: fold(scale, *rest).astype(np.float32))
+        }
 
     def workspace_bytes(self, problem: Problem) -> int:
         return 0 if self.packings(problem) else 8 * problem.x.shape[1]
@@ -104,8 +109,7 @@ class _Normalization(Variant):
         C = problem.x.shape[1]
         fold = launch(
             Kernel(file="batchnormalization.cu", entry="batchnormalization_fold"),
-            grid=(ceil_div(C, 64), 1, 1),
-            block=(64, 1, 1),
+            **tiling.planes(columns=C),
             scale=scale,
             b=b,
             mean=mean,
@@ -132,11 +136,9 @@ class Direct(_Normalization):
     def apply(self, problem: Problem, scale_shift: View) -> tuple[Step, ...]:
         N, C, *spatial = problem.x.shape
         HW = math.prod(spatial)
-        block = min(256, round_up(HW, 32))
         return launch(
             Kernel(file="batchnormalization.cu", entry="batchnormalization"),
-            grid=(ceil_div(HW, block), C, N),
-            block=(block, 1, 1),
+            **tiling.planes(columns=HW, rows=C, planes=N),
             x=problem.x,
             scale_shift=scale_shift,
             y=problem.y,
@@ -157,11 +159,9 @@ class Nhwc(_Normalization):
         x, y = problem.x, problem.y
         N, C, *spatial = x.shape
         pixels = N * math.prod(spatial)
-        grid, block = tile(columns=C, rows=pixels)
         return launch(
             Kernel(file="batchnormalization.cu", entry="batchnormalization_nhwc"),
-            grid=grid,
-            block=block,
+            **tiling.matrix(columns=C, rows=pixels),
             x=x,
             scale_shift=scale_shift,
             y=y,
@@ -172,7 +172,9 @@ class Nhwc(_Normalization):
         )
 
 
-def _case(shape: tuple[int, ...], norm: BatchNormalization, *, constants: tuple[int, ...] = (1, 2, 3, 4)) -> Case:
+def _case(
+    shape: tuple[int, ...], norm: BatchNormalization, *, constants: tuple[int, ...] = (1, 2, 3, 4)
+) -> Case:
     C = (shape[1],)
     return Case(operator=norm, shapes=(shape, C, C, C, C), constants=constants, ranges={4: (0.01, 2.0)})
 

@@ -34,7 +34,7 @@ class Copy(Variant):
         launches: list[Launch] = []
         for x in problem.inputs:
             assert x is not None
-            launches += move_steps(x.shape, x, x.strides, y, y.strides, first=first * y.strides[axis])
+            launches += move_steps(x.shape, x, x.strides, y, y.strides, y_first=first * y.strides[axis])
             first += x.shape[axis]
         return tuple(launches)
 

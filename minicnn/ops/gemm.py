@@ -1,7 +1,7 @@
 """Gemm: a product of two matrices plus a bias.
 
-Shapes    a (M, K) or transposed, b (K, N) or transposed, c broadcast to (M, N) or absent -> y (M, N), float32:
-          y = alpha * a @ b + beta * c
+Shapes    a (M, K) or transposed, b (K, N) or transposed, c broadcast to (M, N) or absent
+          -> y (M, N) = alpha * a @ b + beta * c, float32
 Source    ONNX operator Gemm
 """
 
@@ -38,9 +38,13 @@ class Gemm:
         rows, N = b.extents[::-1] if self.transB else b.extents
         if rows != K:
             expected = f"({N}, {K})" if self.transB else f"({K}, {N})"
-            raise ShapeError("the matrices don't fit together", tensor="b", expected=expected, found=b.extents)
+            raise ShapeError(
+                "the matrices don't fit together", tensor="b", expected=expected, found=b.extents
+            )
         if c is not None and broadcast_shape(c.extents, (M, N)) != (M, N):
-            raise ShapeError("c can't be broadcast to the product", tensor="c", expected=(M, N), found=c.extents)
+            raise ShapeError(
+                "c can't be broadcast to the product", tensor="c", expected=(M, N), found=c.extents
+            )
         return (TensorType(dtype=a.dtype, shape=(M, N)),)
 
     def variants(self) -> tuple[Variant, ...]:
@@ -94,7 +98,12 @@ def _bias_strides(bias: Operand | None) -> Strides:
     return row, column
 
 
-def _case(gemm: Gemm, *shapes: tuple[int, ...], constants: tuple[int, ...] = (1, 2), fused: Epilogue = Epilogue()) -> Case:
+_NOTHING = Epilogue()
+
+
+def _case(
+    gemm: Gemm, *shapes: tuple[int, ...], constants: tuple[int, ...] = (1, 2), fused: Epilogue = _NOTHING
+) -> Case:
     return Case(operator=gemm, shapes=shapes, constants=constants, epilogue=fused)
 
 
@@ -115,5 +124,7 @@ CASES = {
     "nothing constant": _case(Gemm(transB=1), (4, 18), (7, 18), (7,), constants=()),
     "one inner element": _case(Gemm(transA=1), (1, 6), (1, 5), (5,), constants=()),
     "one row, transposed": _case(Gemm(transA=1), (20, 1), (20, 9), (9,), constants=()),
-    "residual": _case(Gemm(), (4, 18), (18, 7), (7,), (4, 7), fused=Epilogue(activation="Relu", has_residual=True)),
+    "residual": _case(
+        Gemm(), (4, 18), (18, 7), (7,), (4, 7), fused=Epilogue(activation="Relu", has_residual=True)
+    ),
 }

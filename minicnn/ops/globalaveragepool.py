@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minicnn import tiling
+from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError
-from minicnn.geometry import ceil_div
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Kernel, Step
-from minicnn.tiling import VECTOR, tile
 
 
 @operator("GlobalAveragePool", opsets=(1, None))
@@ -39,15 +39,10 @@ class GlobalAveragePool:
         return x.astype(np.float64).mean(axis=tuple(range(2, x.ndim)), keepdims=True)
 
     def bound(self, x: np.ndarray) -> np.ndarray:
-        return 4 * math.sqrt(math.prod(x.shape[2:])) * 2.0**-24 * self.reference(np.abs(x))
+        return 4 * math.sqrt(math.prod(x.shape[2:])) * UNIT_ROUNDOFF * self.reference(np.abs(x))
 
 
-class _Pooling(Variant):
-    def applies(self, problem: Problem) -> str:
-        return "" if problem.x.dtype == "float32" else f"the input is {problem.x.dtype}, not float32"
-
-
-class Direct(_Pooling):
+class Direct(Variant):
     """A channel a thread, its NCHW plane from end to end."""
 
     name = "direct"
@@ -56,8 +51,7 @@ class Direct(_Pooling):
         rows = math.prod(problem.y.shape)
         return launch(
             Kernel(file="globalaveragepool.cu", entry="globalaveragepool"),
-            grid=(ceil_div(rows, 64), 1, 1),
-            block=(64, 1, 1),
+            **tiling.planes(columns=rows),
             x=problem.x,
             y=problem.y,
             rows=rows,
@@ -65,7 +59,7 @@ class Direct(_Pooling):
         )
 
 
-class Nhwc(_Pooling):
+class Nhwc(Variant):
     """A vector of channels a thread."""
 
     name = "nhwc"
@@ -76,13 +70,12 @@ class Nhwc(_Pooling):
     def steps(self, problem: Problem) -> tuple[Step, ...]:
         x, y = problem.x, problem.y
         channels = min(x.channels_padded, y.channels_padded)
-        grid, block = tile(columns=ceil_div(channels, VECTOR), rows=1, threads=32)
         return launch(
             Kernel(file="globalaveragepool.cu", entry="globalaveragepool_nhwc"),
-            grid=(grid[0], x.shape[0], 1),
-            block=block,
+            **tiling.vectors(channels=channels, rows=x.shape[0], threads=32),
             x=x,
             y=y,
+            N=x.shape[0],
             C=channels,
             HW=math.prod(x.shape[2:]),
             x_stride=x.pixel_stride,

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from minicnn import tiling
+from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError
-from minicnn.geometry import ceil_div, round_up
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Kernel, Step
-from minicnn.tiling import VECTOR, tile
 
 
 @operator("LRN", opsets=(1, None))
@@ -42,7 +43,9 @@ class LRN:
         if len(x.extents) < 3:
             raise ShapeError("too few axes", expected="x (N, C, H, W)", found=x.extents)
         if self.size < 1:
-            raise ShapeError("a neighbourhood without channels", expected="size of 1 or more", found=self.size)
+            raise ShapeError(
+                "a neighbourhood without channels", expected="size of 1 or more", found=self.size
+            )
         return (x,)
 
     def variants(self) -> tuple[Variant, ...]:
@@ -61,16 +64,11 @@ class LRN:
         return x / (self.bias + self.alpha / self.size * squares) ** self.beta
 
     def bound(self, x: np.ndarray) -> np.ndarray:
-        """`size` squares summed, raised to beta; the power, the product and the constants round to 16 units at most."""
-        return (16 + 4 * math.sqrt(self.size) * abs(self.beta)) * 2.0**-24 * np.abs(self.reference(x))
+        """`size` squares summed, raised to beta; power, product and constants round by 16 units at most."""
+        return (16 + 4 * math.sqrt(self.size) * abs(self.beta)) * UNIT_ROUNDOFF * np.abs(self.reference(x))
 
 
-class _Normalization(Variant):
-    def applies(self, problem: Problem) -> str:
-        return "" if problem.x.dtype == "float32" else f"the input is {problem.x.dtype}, not float32"
-
-
-def _arguments(problem: Problem) -> dict[str, int | float]:
+def _arguments(problem: Problem) -> dict[str, Any]:
     lrn = problem.operator
     return {
         "C": problem.x.shape[1],
@@ -82,7 +80,7 @@ def _arguments(problem: Problem) -> dict[str, int | float]:
     }
 
 
-class Direct(_Normalization):
+class Direct(Variant):
     """One value a thread, its neighbours a plane apart."""
 
     name = "direct"
@@ -90,11 +88,9 @@ class Direct(_Normalization):
     def steps(self, problem: Problem) -> tuple[Step, ...]:
         N, C, *spatial = problem.x.shape
         HW = math.prod(spatial)
-        block = min(256, round_up(HW, 32))
         return launch(
             Kernel(file="lrn.cu", entry="lrn"),
-            grid=(ceil_div(HW, block), C, N),
-            block=(block, 1, 1),
+            **tiling.planes(columns=HW, rows=C, planes=N),
             x=problem.x,
             y=problem.y,
             HW=HW,
@@ -102,7 +98,7 @@ class Direct(_Normalization):
         )
 
 
-class Nhwc(_Normalization):
+class Nhwc(Variant):
     """A vector of channels a thread, its neighbours by shifted loads."""
 
     name = "nhwc"
@@ -113,11 +109,9 @@ class Nhwc(_Normalization):
     def steps(self, problem: Problem) -> tuple[Step, ...]:
         x, y = problem.x, problem.y
         pixels = x.shape[0] * math.prod(x.shape[2:])
-        grid, block = tile(columns=ceil_div(x.shape[1], VECTOR), rows=pixels, threads=128)
         return launch(
             Kernel(file="lrn.cu", entry="lrn_nhwc"),
-            grid=grid,
-            block=block,
+            **tiling.vectors(channels=x.shape[1], rows=pixels),
             x=x,
             y=y,
             pixels=pixels,
@@ -129,7 +123,9 @@ class Nhwc(_Normalization):
 
 CASES = {
     "AlexNet's": Case(operator=LRN(size=5, alpha=1e-4, beta=0.75, bias=1.0), shapes=((2, 96, 5, 6),)),
-    "strong enough to see": Case(operator=LRN(size=5, alpha=2.0, beta=0.75, bias=0.5), shapes=((1, 37, 4, 7),)),
+    "strong enough to see": Case(
+        operator=LRN(size=5, alpha=2.0, beta=0.75, bias=0.5), shapes=((1, 37, 4, 7),)
+    ),
     "even size": Case(operator=LRN(size=4, alpha=1.0, beta=0.75), shapes=((1, 21, 3, 5),)),
     "wider than the channels": Case(operator=LRN(size=9, alpha=1.0, beta=0.75), shapes=((2, 3, 5, 4),)),
     "another power": Case(operator=LRN(size=3, alpha=1.0, beta=0.6, bias=2.0), shapes=((1, 18, 6, 5),)),

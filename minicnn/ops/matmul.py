@@ -1,7 +1,7 @@
 """MatMul: products of matrices as numpy's `@` broadcasts them.
 
-Shapes    a (..., M, K), b (..., K, N) -> y (..., M, N), float32; a vector is a row on the left, a column on the right;
-          a fused bias (N) is input 2
+Shapes    a (..., M, K), b (..., K, N), a fused bias (N) or absent -> y (..., M, N), float32;
+          a vector is a row on the left, a column on the right
 Source    ONNX operator MatMul
 """
 
@@ -26,13 +26,23 @@ class MatMul:
     def infer(self, a: TensorType, b: TensorType, bias: TensorType | None = None) -> tuple[TensorType, ...]:
         """Raises    ShapeError"""
         if not a.extents or not b.extents:
-            raise ShapeError("a scalar has no matrix product", expected="one axis or more", found=f"{a.extents}, {b.extents}")
+            raise ShapeError(
+                "a scalar has no matrix product",
+                expected="one axis or more",
+                found=f"{a.extents}, {b.extents}",
+            )
         left, right = _as_matrices(a.extents, b.extents)
         batch = broadcast_shape(left[:-2], right[:-2])
         if left[-1] != right[-2] or batch is None:
-            raise ShapeError("the matrices don't fit together", expected="(..., M, K), (..., K, N)", found=f"{a.extents}, {b.extents}")
+            raise ShapeError(
+                "the matrices don't fit together",
+                expected="(..., M, K), (..., K, N)",
+                found=f"{a.extents}, {b.extents}",
+            )
         if bias is not None and (bias.extents != right[-1:] or len(b.extents) == 1):
-            raise ShapeError("a bias is one number for each column", tensor="bias", expected=right[-1:], found=bias.extents)
+            raise ShapeError(
+                "a bias is one number for each column", tensor="bias", expected=right[-1:], found=bias.extents
+            )
         rows = () if len(a.extents) == 1 else (left[-2],)
         columns = () if len(b.extents) == 1 else (right[-1],)
         return (TensorType(dtype=a.dtype, shape=(*batch, *rows, *columns)),)
@@ -85,20 +95,29 @@ def _as_matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
     return (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
 
 
-def _case(*shapes: tuple[int, ...], constants: tuple[int, ...] = (), fused: Epilogue = Epilogue()) -> Case:
+_NOTHING = Epilogue()
+
+
+def _case(*shapes: tuple[int, ...], constants: tuple[int, ...] = (), fused: Epilogue = _NOTHING) -> Case:
     return Case(operator=MatMul(), shapes=shapes, constants=constants, epilogue=fused)
 
 
 CASES = {
     "two matrices": _case((5, 19), (19, 33)),
-    "constant weights, fused bias": _case((5, 19), (19, 33), (33,), constants=(1, 2), fused=Epilogue(activation="Relu")),
+    "constant weights, fused bias": _case(
+        (5, 19), (19, 33), (33,), constants=(1, 2), fused=Epilogue(activation="Relu")
+    ),
     "one of everything": _case((1, 1), (1, 1)),
     "batches": _case((2, 3, 4, 9), (2, 3, 9, 5)),
-    "batched rows, one matrix": _case((2, 3, 4, 9), (9, 5), (5,), constants=(1, 2), fused=Epilogue(activation="Clip", beta=0.5)),
+    "batched rows, one matrix": _case(
+        (2, 3, 4, 9), (9, 5), (5,), constants=(1, 2), fused=Epilogue(activation="Clip", beta=0.5)
+    ),
     "one matrix, batched columns": _case((4, 9), (3, 9, 5)),
     "batches stretched on both sides": _case((2, 1, 4, 9), (1, 3, 9, 5)),
     "batches stretched in the middle": _case((2, 3, 2, 4, 9), (2, 1, 2, 9, 5)),
-    "batches, residual": _case((2, 4, 9), (2, 9, 5), (5,), (2, 4, 5), fused=Epilogue(activation="Relu", has_residual=True)),
+    "batches, residual": _case(
+        (2, 4, 9), (2, 9, 5), (5,), (2, 4, 5), fused=Epilogue(activation="Relu", has_residual=True)
+    ),
     "vector on the left": _case((9,), (9, 5)),
     "vector on the right": _case((4, 9), (9,)),
     "two vectors": _case((9,), (9,)),

@@ -23,7 +23,6 @@ from minicnn.record import LayerFacts, RunRecord
 
 WIDEST = 100
 NARROWEST = 60
-SHORTEST_NAME = 12  # a layer's name, operator or variant isn't cut below this
 GAP = 2  # columns of the terminal between two of the table
 ELLIPSIS = "\u2026"
 NOTHING = "-"  # not measured, or no such work
@@ -45,13 +44,14 @@ class Column:
     title: str
     cell: Callable[[Row], str]
     rank: int = 0
+    shortest: int = 0  # of a column of names: before it is cut below this, others go or are cut
     justify: Literal["left", "right"] = "right"
 
 
 COLUMNS = (
-    Column(title="layer", cell=lambda row: row.facts.name, justify="left"),
-    Column(title="op", cell=lambda row: row.facts.op, justify="left"),
-    Column(title="variant", cell=lambda row: variant(row.facts), justify="left"),
+    Column(title="layer", cell=lambda row: row.facts.name, justify="left", shortest=22),
+    Column(title="op", cell=lambda row: row.facts.op, justify="left", shortest=10),
+    Column(title="variant", cell=lambda row: variant(row.facts), justify="left", shortest=10),
     Column(title="us", cell=lambda row: time(row.time_us)),
     Column(title="share", cell=lambda row: fraction(row.share)),
     Column(title="MACs", cell=lambda row: count(row.facts.macs), rank=2),
@@ -116,23 +116,30 @@ def _table(rows: list[Row], width: int) -> Table:
         table.add_column(column.title, justify=column.justify, width=widths[column.title], no_wrap=True)
     for index, row in enumerate(rows):
         style = "yellow" if row.facts.is_fallback else ""
+        if cell_len(cells["layer"][index]) > widths["layer"]:
+            # exporters end every name with its operator, which the next column says
+            cells["layer"][index] = cells["layer"][index].removesuffix(f"/{row.facts.op}")
         table.add_row(*(Text(shorten(cells[c.title][index], widths[c.title]), style=style) for c in shown))
     return table
 
 
 def _widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
-    """Widths that fit: columns go by rank as long as names would be cut to nothing, then names are cut."""
+    """Widths that fit: columns go by rank as long as names can't keep their shortest, then names are cut."""
     widths = {title: max(cell_len(t) for t in [title, *values]) for title, values in cells.items()}
-    names = [column.title for column in COLUMNS if column.justify == "left"]
+    shortest = {column.title: column.shortest or widths[column.title] for column in COLUMNS}
 
     def least() -> int:
-        columns = (min(w, SHORTEST_NAME) if title in names else w for title, w in widths.items())
-        return sum(columns) + GAP * (len(widths) - 1)
+        return sum(min(w, shortest[title]) for title, w in widths.items()) + GAP * (len(widths) - 1)
 
     for column in sorted(COLUMNS, key=lambda c: -c.rank):
         if column.rank and least() > width:
             del widths[column.title]
     excess = sum(widths.values()) + GAP * (len(widths) - 1) - width
+    names = [column.title for column in COLUMNS if column.shortest]
+    for title in reversed(names):  # a layer's own name last
+        cut = max(min(excess, widths[title] - shortest[title]), 0)
+        widths[title] -= cut
+        excess -= cut
     for _ in range(excess):
         widest = max(names, key=lambda title: widths[title])
         widths[widest] = max(widths[widest] - 1, 1)

@@ -76,6 +76,8 @@ extern "C" __global__ void partial_syncwarp(float* y) {
 
 extern "C" __global__ void missing_barrier(float* y) {  // between warps
   __shared__ float kept[256];
+  kept[threadIdx.x] = -1.f;  // so that it isn't found as an uninitialised read, which depends on the order
+  __syncthreads();
   kept[threadIdx.x] = threadIdx.x;
   y[threadIdx.x] = kept[(threadIdx.x + 64) % 256];
 }
@@ -99,6 +101,8 @@ extern "C" __global__ void missing_syncwarp(float* y) {  // between lanes of one
 
 extern "C" __global__ void barrier_of_half(float* y) {  // barrier 1 orders warps 0 and 1 only
   __shared__ float kept[128];
+  kept[threadIdx.x] = -1.f;
+  __syncthreads();
   kept[threadIdx.x] = threadIdx.x;
   if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
   else asm volatile("bar.sync 2, 64;" ::: "memory");
@@ -136,6 +140,8 @@ extern "C" __global__ void wait_leaves_one_too_many(const float* x, float* y) {
 
 extern "C" __global__ void missing_barrier_after_wait(const float* x, float* y) {
   __shared__ __align__(16) float kept[256];
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) kept[i] = -1.f;
+  __syncthreads();
   fetch(kept + threadIdx.x * 4, x + threadIdx.x * 4);
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   y[threadIdx.x] = kept[threadIdx.x];

@@ -1,0 +1,91 @@
+"""What MaxPool and AveragePool share: their shapes, and the two ways over the image.
+
+An operator that derives from Pooling names its .cu file by `stem`; it has the entries `stem` (NCHW) and `stem`_nhwc,
+with the parameters that Direct, Nhwc and `kernel_arguments` give.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from minicnn import tiling
+from minicnn.errors import ShapeError
+from minicnn.geometry import Shape, Window
+from minicnn.graph import TensorType
+from minicnn.kernels import launch
+from minicnn.registry import Cost, Orders, Problem, Variant
+from minicnn.step import Kernel, Step
+from minicnn.window import Windowed, two_axes, window_arguments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling(Windowed):
+    """Shapes    x (N, C, H, W) -> y (N, C, P, Q); 1-D: H = R = P = 1"""
+
+    stem: ClassVar[str]
+    ceil_mode: int = 0
+
+    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
+        """Raises    ShapeError, UnsupportedError (3-D)"""
+        if len(x.extents) < 3:
+            raise ShapeError("too few axes", expected="x (N, C, H, W)", found=x.extents)
+        out = (one.out for one in self.pooled(x.extents))
+        return (TensorType(dtype=x.dtype, shape=(*x.extents[:2], *out)),)
+
+    def pooled(self, shape: Shape) -> tuple[Window, ...]:
+        """The windows over an input of this shape."""
+        return self.windows(shape[2:], self.kernel_shape, ceil_mode=bool(self.ceil_mode))
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (Direct(), Nhwc())
+
+    def cost(self, problem: Problem) -> Cost:
+        return Cost(flops=math.prod(problem.y.shape) * math.prod(self.kernel_shape))
+
+    def kernel_arguments(self, windows: tuple[Window, Window]) -> dict[str, Any]:
+        return window_arguments(windows)
+
+
+class Direct(Variant):
+    """The textbook's loops over NCHW planes, an output a thread."""
+
+    name = "direct"
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        x, pool = problem.x, problem.operator
+        windows = two_axes(pool.pooled(x.shape))
+        P, Q = (one.out for one in windows)
+        return launch(
+            Kernel(file=f"{pool.stem}.cu", entry=pool.stem),
+            **tiling.planes(columns=Q, rows=P, planes=math.prod(x.shape[:2])),
+            x=x,
+            y=problem.y,
+            **pool.kernel_arguments(windows),
+        )
+
+
+class Nhwc(Variant):
+    """A vector of channels a thread."""
+
+    name = "nhwc"
+
+    def orders(self, problem: Problem) -> Orders:
+        return Orders(inputs=("NHWC",), outputs=("NHWC",))
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        x, y, pool = problem.x, problem.y, problem.operator
+        windows = two_axes(pool.pooled(x.shape))
+        P, Q = (one.out for one in windows)
+        channels = min(x.channels_padded, y.channels_padded)
+        return launch(
+            Kernel(file=f"{pool.stem}.cu", entry=f"{pool.stem}_nhwc"),
+            **tiling.vectors(channels=channels, rows=Q, planes=x.shape[0] * P),
+            x=x,
+            y=y,
+            C=channels,
+            x_stride=x.pixel_stride,
+            y_stride=y.pixel_stride,
+            **pool.kernel_arguments(windows),
+        )

@@ -1,0 +1,108 @@
+"""The CUDA device by itself: compiler, PTX for older drivers, and the whole contract on the simulated GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from minicnn import kernels
+from minicnn.device import nvcc
+from minicnn.errors import BuildError
+
+ROOT = Path(__file__).parent.parent
+PTX = b"// made by\n.version 9.0\n.target sm_75\n.address_size 64\n\n.visible .entry f()\n{\n\tret;\n}\n"
+PTXAS = shutil.which("ptxas")
+needs_nvcc = pytest.mark.skipif(nvcc.find() is None, reason="nvcc is neither on PATH nor in NVIDIA's wheels")
+
+
+@pytest.mark.parametrize(
+    ("driver", "target", "version"),
+    [
+        ((13, 0), 75, "9.0"),
+        ((13, 2), 75, "9.0"),
+        ((12, 9), 75, "8.8"),
+        ((12, 4), 90, "8.4"),
+        ((11, 8), 80, "7.8"),
+        ((11, 4), 90, "7.8"),
+        ((11, 0), 80, "7.0"),
+        ((10, 0), 75, "6.5"),
+        ((12, 4), 100, "8.6"),
+    ],
+)
+def test_ptx_is_lowered_no_further_than_needed(driver: tuple[int, int], target: int, version: str) -> None:
+    text = PTX.replace(b"sm_75", b"sm_%d" % target)
+    assert nvcc.for_driver(text, driver) == text.replace(b"9.0", version.encode())
+
+
+def test_text_that_is_no_ptx_is_left_alone() -> None:
+    assert nvcc.for_driver(b"\x7fELF", (11, 0)) == b"\x7fELF"
+
+
+def test_ptx_is_never_raised() -> None:
+    text = PTX.replace(b"9.0", b"7.0")
+    assert nvcc.for_driver(text, (12, 4)) == text
+
+
+def test_the_architecture_is_the_newest_that_the_gpu_runs() -> None:
+    compiler = nvcc.Nvcc(path="nvcc", version="12.0", architectures=(50, 75, 80, 90))
+    assert [compiler.architecture_for(c) for c in (75, 79, 89, 121)] == [75, 75, 80, 90]
+    with pytest.raises(BuildError, match="compute capability 3.5.*5.0 or newer"):
+        compiler.architecture_for(35)
+
+
+@needs_nvcc
+def test_a_prebuilt_kernel_needs_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvcc, "prebuilt_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "source_folder", lambda: tmp_path)
+    for path in [*(ROOT / "cuda").glob("*.cuh"), ROOT / "cuda" / "relu.cu"]:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (written,) = nvcc.prebuild(tmp_path)
+    assert str(ROOT) not in written.read_text() and str(tmp_path) not in written.read_text()
+    monkeypatch.setattr(nvcc, "find", lambda: None)
+    assert nvcc.ptx("relu.cu", (), 90) == written.read_bytes()
+    with pytest.raises(BuildError, match="no prebuilt form"):
+        nvcc.ptx("relu.cu", (("TILE", 3),), 90)
+    with (tmp_path / "relu.cu").open("a") as file:
+        file.write("// changed\n")
+    with pytest.raises(BuildError, match="no prebuilt form"):
+        nvcc.ptx("relu.cu", (), 90)
+
+
+@needs_nvcc
+def test_what_was_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINICNN_CACHE", str(tmp_path))
+    first = nvcc.ptx("relu.cu", (), 80)
+    monkeypatch.setattr(nvcc, "compile_ptx", lambda *_, **__: pytest.fail("compiled again"))
+    assert nvcc.ptx("relu.cu", (), 80) == first
+
+
+@needs_nvcc
+def test_a_kernel_that_does_not_compile_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.cu"
+    path.write_text('#include "kernel.cuh"\nKERNEL(wrong)(float* x) { x[0] = nothing; }\n')
+    with pytest.raises(BuildError, match=r'wrong.cu\(2\).*"nothing" is undefined'):
+        nvcc.ptx(str(path), (), 80)
+
+
+@needs_nvcc
+@pytest.mark.skipif(PTXAS is None, reason="ptxas isn't on PATH")
+@pytest.mark.parametrize("architecture", [75, 80])
+def test_lowered_ptx_uses_nothing_newer(architecture: int, tmp_path: Path) -> None:
+    """NVIDIA's assembler holds the text to its version number, as an old driver would."""
+    assert PTXAS is not None
+
+    def assemble(source: Path) -> str:
+        lowered = nvcc.for_driver(nvcc.ptx(source.name, (), architecture), (11, 0))
+        text = tmp_path / f"{source.stem}.ptx"
+        text.write_bytes(lowered)
+        command = [PTXAS, f"-arch=sm_{architecture}", "-O0", str(text), "-o", str(text.with_suffix(".cubin"))]
+        return subprocess.run(command, capture_output=True, text=True).stderr
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        complaints = pool.map(assemble, sorted((ROOT / "cuda").glob("*.cu")))
+    assert not "".join(complaints)
