@@ -103,7 +103,6 @@ bool mc_device::launch(const mc_launch_command& launch) {
                 if (++y == grid.y) y = 0, ++z;
             }
         }
-        worker.end();
     };
     const uint64_t share = total / (uint64_t(pool.threads()) * chunks_per_thread);
     pool.parallel(total, std::clamp<uint64_t>(share, 1, blocks_at_once_max), run_blocks);

@@ -65,12 +65,13 @@ void Worker::begin(const mc_launch_command& launch, const uint32_t* order) {
 
 bool Worker::run(mc_extent block_index) {
     block.block_index = block_index;
-    if (block.order && shared_bytes) fill_unseen(block.dynamic_shared, shared_bytes);
+    if (block.order && shared_bytes) memset(block.dynamic_shared, 0xff, shared_bytes);  // NaN
     sanitizer.block_begins();
     started = 0;
     start(0);
     bool is_complete = block.order ? false : current->is_finished;  // no thread parked
     if (!is_complete) is_complete = run_parked_block();
+    sanitizer.block_ends();
     if (has_overflowed) {
         has_overflowed = false;
         return fail("a thread used more than %zu bytes of stack", stack_bytes);

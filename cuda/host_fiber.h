@@ -31,8 +31,6 @@ public:
     // Runs one block. False, with `error` set, when its threads can't all go on.
     bool run(mc_extent block_index);
 
-    void end() { sanitizer.launch_ends(); }
-
     std::string error;
 
 private:

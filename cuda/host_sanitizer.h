@@ -37,8 +37,8 @@ struct Sanitizer {
     void after_enter(void*& state) { __sanitizer_finish_switch_fiber(state, nullptr, nullptr); }
 
     void launch_begins() {}
-    void launch_ends() {}
     void block_begins() {}
+    void block_ends() {}
     void thread_begins() {}
     void thread_ends() {}
     void arrives(uint32_t, uint32_t) {}
@@ -70,11 +70,8 @@ struct Sanitizer {
     void after_enter(void*&) {}
 
     void launch_begins() { scheduler = __tsan_get_current_fiber(); }
-    void launch_ends() { __tsan_acquire(&end_token); }
-    void block_begins() {
-        __tsan_acquire(&end_token);
-        __tsan_release(&begin_token);
-    }
+    void block_begins() { __tsan_release(&begin_token); }
+    void block_ends() { __tsan_acquire(&end_token); }
     void thread_begins() { __tsan_acquire(&begin_token); }
     void thread_ends() { __tsan_release(&end_token); }
 
@@ -108,8 +105,8 @@ struct Sanitizer {
     void before_leave(void*&) {}
     void after_enter(void*&) {}
     void launch_begins() {}
-    void launch_ends() {}
     void block_begins() {}
+    void block_ends() {}
     void thread_begins() {}
     void thread_ends() {}
     void arrives(uint32_t, uint32_t) {}

@@ -11,13 +11,13 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from minicnn.errors import OutputError
 
 
-@lru_cache(maxsize=None)
+@cache
 def _temporary_folder() -> Path:
     holder = tempfile.TemporaryDirectory(prefix="minicnn-")
     _HOLDERS.append(holder)

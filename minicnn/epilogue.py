@@ -2,8 +2,8 @@
 
     y = activation(sum + residual)          the bias is part of the sum
 
-`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, a branch in `activate` and one in the
-.cuh; one that enlarges errors (a slope beyond 1) also needs a term in `bound`.
+`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, a branch in `activate` and one in
+the .cuh; one that enlarges errors (a slope beyond 1) also needs a term in `bound`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def reference(epilogue: Epilogue, exact: np.ndarray, residual: np.ndarray | None
 def bound(
     epilogue: Epilogue, exact: np.ndarray, sum_bound: np.ndarray | float, residual: np.ndarray | None
 ) -> np.ndarray | float:
-    """How far a float32 kernel may be from `reference`: the addition rounds, no activation enlarges errors."""
+    """How far a float32 kernel may be from `reference`: an addition rounds, activations don't enlarge."""
     if residual is None:
         return sum_bound
     return sum_bound + 2 * UNIT_ROUNDOFF * (np.abs(exact) + np.abs(residual.astype(np.float64)))
@@ -78,7 +78,7 @@ def row_step(
     bias_scale: float = 1.0,
     bias_strides: tuple[int, int] = (0, 1),
 ) -> tuple[Step, ...]:
-    """The epilogue of rows that a GEMM has written into y, from `first_row` on; () where there is nothing to do.
+    """The epilogue of rows that a GEMM has written into y, from `first_row` on; () if there is nothing to do.
 
     row_strides   elements from row to row of y and of the residual; None: their pixel strides
     bias_strides  elements of the bias from row to row and from column to column (0 or 1)

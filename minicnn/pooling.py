@@ -1,6 +1,6 @@
 """What MaxPool and AveragePool share: their shapes, and the two ways over the image.
 
-An operator that derives from Pooling names its .cu file by `stem`; it has the entries `stem` (NCHW) and `stem`_nhwc,
+An operator that derives from Pooling names its .cu file by `stem`; the entries are `stem` (NCHW) and `stem`_nhwc,
 with the parameters that Direct, Nhwc and `kernel_arguments` give.
 """
 

@@ -1,4 +1,4 @@
-"""Matrix products for Gemm and MatMul: matrices by their strides, so that transposing or broadcasting is no work.
+"""Matrix products for Gemm and MatMul: matrices by their strides, so that a transpose or broadcast is no work.
 
 An operator that has `matrices(problem) -> Matrices` can list `Direct()` and `Blas()` among its variants.
 """
@@ -66,7 +66,7 @@ class Matrices:
         )
 
     def _rows_go_on(self, batch: int, a_batch: int, b_batch: int, y_batch: int) -> bool:
-        """Every product has the same b, and the next one's rows follow evenly: they are one with more rows."""
+        """Every product has the same b, and rows go on evenly: they are one with more rows."""
         a_row, a_column = self.a_strides
         return b_batch == 0 and a_column == 1 and a_batch == self.m * a_row and y_batch == self.m * self.y_row
 

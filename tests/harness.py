@@ -1,11 +1,11 @@
-"""What every operator test does: a case, a variant, a device, the float64 definition, guards around all memory.
+"""What every operator test does: a case, a variant, a device; the definition in float64; guards around all memory.
 
     @pytest.mark.parametrize(*harness.grid("MaxPool"))
     def test_maxpool(case, variant, device):
         harness.check("MaxPool", case, variant, device)
 
-`check` runs a variant's steps directly on a device: no planner, no reused memory, so that a fault is the kernel's. It
-does so for every arrangement in memory that the variant says it honours, each once more with a NaN in the input.
+`check` runs a variant's steps directly on a device: no planner, no reused memory: a fault is the kernel's. It does
+so for every arrangement in memory that the variant says it honours, each once more with a NaN in the input.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ class _Buffer:
         self.device.free(self.pointer)
         bad = np.flatnonzero((after != self.image) & ~self.writable)
         place = (int(bad[0]) - GUARD_BYTES) // self.operand.itemsize if bad.size else 0
-        fault = f"{self.operand.name}: {bad.size} bytes written that aren't the output's, first at element {place}"
+        fault = f"{self.operand.name}: {bad.size} bytes written outside the output, first at element {place}"
         assert not bad.size, f"{fault}; {where}"
         return after
 
@@ -441,7 +441,7 @@ def _at(bound: Any, good: np.ndarray) -> float:
 
 
 def _onnxruntime(op: str, case: Case, arrays: list[np.ndarray | None]) -> tuple[np.ndarray, ...]:
-    """What onnxruntime makes of the operator: fields become attributes or, where the opset says so, inputs."""
+    """What onnxruntime makes of the operator: fields become attributes or, if the opset says so, inputs."""
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper

@@ -91,6 +91,7 @@ def test_a_kernel_that_does_not_compile_names_its_line(tmp_path: Path) -> None:
 
 @needs_nvcc
 @pytest.mark.skipif(PTXAS is None, reason="ptxas isn't on PATH")
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", [75, 80])
 def test_lowered_ptx_uses_nothing_newer(architecture: int, tmp_path: Path) -> None:
     """NVIDIA's assembler holds the text to its version number, as an old driver would."""

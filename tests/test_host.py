@@ -26,7 +26,12 @@ from minicnn.errors import BuildError, DeviceError
 from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, View
 
 KERNELS = Path(__file__).parent / "host_kernels"
-ORDERS = (Check(order="forward"), Check(order="reverse"), Check(order="random", seed=1), Check(order="random", seed=2))
+ORDERS = (
+    Check(order="forward"),
+    Check(order="reverse"),
+    Check(order="random", seed=1),
+    Check(order="random", seed=2),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,13 @@ def _shuffles() -> Case:
         *(np.repeat(v[:, None], 32, axis=1) for v in (ballot, tree[:, 0], warps.max(axis=1), votes)),
     ]
     expected = np.stack(rows).reshape(10, 64).astype(np.float32)
-    return Case(grid=(1, 1, 1), block=(64, 1, 1), inputs={"x": x}, outputs={"y": zeros(10, 64)}, expected={"y": expected})
+    return Case(
+        grid=(1, 1, 1),
+        block=(64, 1, 1),
+        inputs={"x": x},
+        outputs={"y": zeros(10, 64)},
+        expected={"y": expected},
+    )
 
 
 def _uneven_lanes() -> Case:
@@ -78,7 +89,13 @@ def _uneven_lanes() -> Case:
     v = x.reshape(3, 32).copy()
     v[:, :16] += x.reshape(3, 32)[:, np.arange(16) ^ 1]
     v += v[:, np.arange(32) ^ 16]
-    return Case(grid=(1, 1, 1), block=(96, 1, 1), inputs={"x": x}, outputs={"y": zeros(96)}, expected={"y": v.reshape(96)})
+    return Case(
+        grid=(1, 1, 1),
+        block=(96, 1, 1),
+        inputs={"x": x},
+        outputs={"y": zeros(96)},
+        expected={"y": v.reshape(96)},
+    )
 
 
 def _histogram() -> Case:
@@ -120,7 +137,15 @@ def _matmul() -> Case:
     a, b = randoms(48, 48), randoms(48, 48)[::-1].copy()
     expected = a.astype(np.float64) @ b
     arrays = {"A": a, "B": b}
-    return Case(grid=(3, 3, 1), block=(16, 16, 1), inputs=arrays, outputs={"C": zeros(48, 48)}, expected={"C": expected}, scalars={"n": 48}, tolerance=4e-6)
+    return Case(
+        grid=(3, 3, 1),
+        block=(16, 16, 1),
+        inputs=arrays,
+        outputs={"C": zeros(48, 48)},
+        expected={"C": expected},
+        scalars={"n": 48},
+        tolerance=4e-6,
+    )
 
 
 def _scale() -> Case:
@@ -128,14 +153,28 @@ def _scale() -> Case:
     expected[5:3005:3] = np.float32(0.1) * x + np.float32(0.25)
     scalars = {"n": 1000, "step": 3, "offset": 5, "a": 0.1, "b": 0.25}
     y = np.full(3005, 7, np.float32)
-    return Case(grid=(4, 1, 1), block=(256, 1, 1), inputs={"x": x}, outputs={"y": y}, expected={"y": expected}, scalars=scalars, tolerance=1e-7)
+    return Case(
+        grid=(4, 1, 1),
+        block=(256, 1, 1),
+        inputs={"x": x},
+        outputs={"y": y},
+        expected={"y": expected},
+        scalars=scalars,
+        tolerance=1e-7,
+    )
 
 
 def _where() -> Case:
     z, y, x = np.ogrid[:6, :7, :37]
     expected = (z * 10000 + y * 100 + x).astype(np.int32)
     outputs = {"y": np.zeros((6, 7, 37), np.int32)}
-    return Case(grid=(5, 3, 3), block=(8, 3, 2), outputs=outputs, expected={"y": expected}, scalars={"ny": 7, "nx": 37})
+    return Case(
+        grid=(5, 3, 3),
+        block=(8, 3, 2),
+        outputs=outputs,
+        expected={"y": expected},
+        scalars={"ny": 7, "nx": 37},
+    )
 
 
 def _by_blocks(x: np.ndarray, threads: int) -> np.ndarray:
@@ -172,7 +211,9 @@ GOOD: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
-def _fault(threads: int | tuple[int, int, int], outputs: dict[str, np.ndarray], blocks: int = 1, **rest) -> Case:
+def _fault(
+    threads: int | tuple[int, int, int], outputs: dict[str, np.ndarray], blocks: int = 1, **rest
+) -> Case:
     block = threads if isinstance(threads, tuple) else (threads, 1, 1)
     grid = rest.pop("grid", (blocks, 1, 1))
     return Case(file="faults.cu", grid=grid, block=block, outputs=outputs, **rest)
@@ -187,7 +228,9 @@ FAULTS: dict[str, Case] = {
     "misaligned": _fault(32, {"y": zeros(32)}, inputs={"x": X}),
     "misaligned_vector": _fault(32, {"y": zeros(32)}, inputs={"x": X}),
     "missing_barrier": _fault(256, {"y": zeros(256)}, inputs={"x": X}),
-    "missing_second_barrier": _fault((16, 16, 1), {"C": zeros(64, 64)}, grid=(4, 4, 1), inputs=_SQUARES, scalars={"n": 64}),
+    "missing_second_barrier": _fault(
+        (16, 16, 1), {"C": zeros(64, 64)}, grid=(4, 4, 1), inputs=_SQUARES, scalars={"n": 64}
+    ),
     "missing_warp_barrier": _fault(64, {"y": zeros(1)}, inputs={"x": X}),
     "divergent": _fault(64, {"y": zeros(64)}),
     "two_barriers": _fault(64, {"y": zeros(64)}),
@@ -207,7 +250,9 @@ def run(device: HostDevice, entry: str, case: Case) -> dict[str, np.ndarray]:
         device.upload(pointers[name], array)
     views = {name: View(tensor=name) for name in arrays}
     kernel = Kernel(file=str(KERNELS / case.file), entry=entry)
-    launches = kernels.launch(kernel, grid=case.grid, block=case.block, shared_bytes=case.shared_bytes, **views, **case.scalars)
+    launches = kernels.launch(
+        kernel, grid=case.grid, block=case.block, shared_bytes=case.shared_bytes, **views, **case.scalars
+    )
     for launch in launches:
         device.launch(launch, lambda view: pointers[view.tensor] + view.byte_offset)()
     outputs = {name: np.empty_like(array) for name, array in case.outputs.items()}
@@ -221,7 +266,9 @@ def run(device: HostDevice, entry: str, case: Case) -> dict[str, np.ndarray]:
 def assert_right(case: Case, outputs: dict[str, np.ndarray]) -> None:
     assert case.expected is not None
     for name, expected in case.expected.items():
-        np.testing.assert_allclose(outputs[name], expected, rtol=0, atol=case.tolerance, equal_nan=True, err_msg=name)
+        np.testing.assert_allclose(
+            outputs[name], expected, rtol=0, atol=case.tolerance, equal_nan=True, err_msg=name
+        )
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -231,7 +278,7 @@ def device(request):
     device.close()
 
 
-# --- kernels --------------------------------------------------------------------------------------------------------
+# --- kernels --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry", GOOD)
@@ -284,7 +331,9 @@ def test_unwritten_shared_memory_is_nan(entry):
 
 
 def test_deadlock_is_an_error_and_the_device_goes_on(device):
-    with pytest.raises(DeviceError, match="deadlock: 16 threads wait at __syncthreads, 16 at a warp's barrier"):
+    with pytest.raises(
+        DeviceError, match="deadlock: 16 threads wait at __syncthreads, 16 at a warp's barrier"
+    ):
         run(device, "deadlock", FAULTS["deadlock"])
     case = GOOD["shuffles"]()
     assert_right(case, run(device, "shuffles", case))
@@ -296,12 +345,18 @@ def test_block_of_too_many_threads_is_an_error(device):
         run(device, "reverse", case)
 
 
-# --- sanitizers -----------------------------------------------------------------------------------------------------
+# --- sanitizers -----------------------------------------------------------------------------------
 
 
 def run_sanitized(sanitize: str, *names: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | host_build.sanitizer_environment(Check(sanitize=sanitize))
-    return subprocess.run([sys.executable, __file__, sanitize, *names], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, __file__, sanitize, *names],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def line_in_faults(entry: str) -> range:
@@ -323,7 +378,9 @@ def test_address_sanitizer_finds(entry):
     assert_found(run_sanitized("address", entry), entry, "AddressSanitizer")
 
 
-@pytest.mark.parametrize("entry, what", [("beyond_row", "out of bounds"), ("misaligned", "misaligned address")])
+@pytest.mark.parametrize(
+    "entry, what", [("beyond_row", "out of bounds"), ("misaligned", "misaligned address")]
+)
 def test_undefined_behaviour_sanitizer_finds(entry, what):
     assert_found(run_sanitized("address,undefined", entry), entry, what)
 
@@ -346,7 +403,7 @@ def test_sanitizers_are_silent_on_good_kernels(sanitize):
     assert result.stdout.split() == names
 
 
-# --- commands -------------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------
 
 
 class Memory:
@@ -354,7 +411,9 @@ class Memory:
 
     def __init__(self, device: HostDevice, **arrays: np.ndarray):
         self.pointers = {name: device.alloc(array.nbytes) for name, array in arrays.items()}
-        self.arrays = {name: device.view(self.pointers[name], a.shape, a.dtype.name) for name, a in arrays.items()}
+        self.arrays = {
+            name: device.view(self.pointers[name], a.shape, a.dtype.name) for name, a in arrays.items()
+        }
         for name, array in arrays.items():
             device.upload(self.pointers[name], np.ascontiguousarray(array))
 
@@ -371,8 +430,12 @@ def test_captured_actions_run_in_order(device):
     x, y, z = (View(tensor=name) for name in "xyz")
     scale = Kernel(file=str(KERNELS / "good.cu"), entry="scale")
     events = [device.event() for _ in range(4)]
-    (double,) = kernels.launch(scale, grid=(391, 1, 1), block=(256, 1, 1), x=x, y=y, n=n, step=1, offset=0, a=2.0, b=0.0)
-    (add_one,) = kernels.launch(scale, grid=(391, 1, 1), block=(256, 1, 1), x=z, y=x, n=n, step=1, offset=0, a=1.0, b=1.0)
+    (double,) = kernels.launch(
+        scale, grid=(391, 1, 1), block=(256, 1, 1), x=x, y=y, n=n, step=1, offset=0, a=2.0, b=0.0
+    )
+    (add_one,) = kernels.launch(
+        scale, grid=(391, 1, 1), block=(256, 1, 1), x=z, y=x, n=n, step=1, offset=0, a=1.0, b=1.0
+    )
     steps = [
         device.record(events[0]),
         device.prepare(double, memory.address),
@@ -380,7 +443,9 @@ def test_captured_actions_run_in_order(device):
         device.prepare(Copy(source=y, target=z, nbytes=4 * n), memory.address),
         device.prepare(add_one, memory.address),
         device.record(events[2]),
-        device.prepare(Fill(target=View(tensor="y", byte_offset=4), nbytes=8, pattern=0x40400000), memory.address),
+        device.prepare(
+            Fill(target=View(tensor="y", byte_offset=4), nbytes=8, pattern=0x40400000), memory.address
+        ),
         device.record(events[3]),
     ]
     graph = device.capture(steps)
@@ -407,7 +472,9 @@ def test_large_copies_and_fills_reach_every_byte(device):
 def test_fft_there_and_back(device, extents):
     rows, columns = extents
     x = randoms(3, rows, columns)
-    memory = Memory(device, x=x, s=np.zeros((3, rows, columns // 2 + 1), np.complex64), y=zeros(3, rows, columns))
+    memory = Memory(
+        device, x=x, s=np.zeros((3, rows, columns // 2 + 1), np.complex64), y=zeros(3, rows, columns)
+    )
     there = Fft(source=View(tensor="x"), target=View(tensor="s"), extents=extents, batch=3)
     back = Fft(source=View(tensor="s"), target=View(tensor="y"), extents=extents, batch=3, inverse=True)
     device.capture([device.prepare(there, memory.address), device.prepare(back, memory.address)])()
@@ -434,7 +501,9 @@ def test_non_contiguous_arrays_are_refused(device):
 def test_view_with_strides(device):
     memory = Memory(device, x=np.arange(60, dtype=np.float32))
     view = device.view(memory.pointers["x"], (2, 3, 4), "float32", strides=(30, 1, 7))
-    assert np.array_equal(view, [[[30 * a + b + 7 * c for c in range(4)] for b in range(3)] for a in range(2)])
+    assert np.array_equal(
+        view, [[[30 * a + b + 7 * c for c in range(4)] for b in range(3)] for a in range(2)]
+    )
 
 
 def test_closing_twice_and_using_after():
@@ -456,10 +525,12 @@ def test_a_forked_process_has_threads_again():
         "if child == 0: os._exit(0)\n"
         "sys.exit(os.waitpid(child, 0)[1])"
     )
-    assert subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], timeout=60).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], timeout=60).returncode == 0
+    )
 
 
-# --- products -------------------------------------------------------------------------------------------------------
+# --- products -------------------------------------------------------------------------------------
 
 # (batch, m, n, k); odd, one row, one column, wide, tall, deep, empty depth
 PRODUCTS = [
@@ -468,7 +539,9 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-def assert_product(device: HostDevice, extents: tuple[int, int, int, int], transpose_a: bool, transpose_b: bool, beta: float) -> None:
+def assert_product(
+    device: HostDevice, extents: tuple[int, int, int, int], transpose_a: bool, transpose_b: bool, beta: float
+) -> None:
     batch, m, n, k = extents
     random = np.random.default_rng(5)
 
@@ -501,7 +574,9 @@ def assert_product(device: HostDevice, extents: tuple[int, int, int, int], trans
     bound = 4 * np.sqrt(k + 1) * 2**-24 * (abs(left) @ abs(right) + abs(beta * before))
     assert (abs(matrices(memory["c"], m, n, 5) - exact) <= bound).all()
     between = memory["c"][:, : m * (n + 5)].reshape(batch, m, n + 5)[:, :, n:]
-    assert np.array_equal(between.view(np.int32), c[:, : m * (n + 5)].reshape(batch, m, n + 5)[:, :, n:].view(np.int32))
+    assert np.array_equal(
+        between.view(np.int32), c[:, : m * (n + 5)].reshape(batch, m, n + 5)[:, :, n:].view(np.int32)
+    )
 
 
 @pytest.mark.parametrize("extents", PRODUCTS, ids=str)
@@ -517,7 +592,12 @@ def test_products_without_a_blas(monkeypatch):
     device = HostDevice(threads=2)
     assert "built-in" in device.info.versions["blas"]
     for extents in PRODUCTS:
-        for transpose_a, transpose_b, beta in ((False, False, 0.0), (True, False, -0.75), (False, True, 1.0), (True, True, 0.0)):
+        for transpose_a, transpose_b, beta in (
+            (False, False, 0.0),
+            (True, False, -0.75),
+            (False, True, 1.0),
+            (True, True, 0.0),
+        ):
             assert_product(device, extents, transpose_a, transpose_b, beta)
     device.close()
 
@@ -530,7 +610,7 @@ def test_blas_is_found_and_its_threads_given_back():
     device.close()
 
 
-# --- builds ---------------------------------------------------------------------------------------------------------
+# --- builds ---------------------------------------------------------------------------------------
 
 # Loads a kernel in a fresh process with a compiler that leaves a line whenever it is called.
 BUILD_ONE = """
@@ -596,7 +676,11 @@ def test_missing_compiler_is_one_sentence(tmp_path, monkeypatch):
     library = host_build.kernel_library(str(KERNELS / "good.cu"), (), host_build.cpu_level())
     with pytest.raises(BuildError) as caught:
         host_build.build([library])
-    assert "C++ compiler" in str(caught.value) and "apt install g++" in str(caught.value) and "\n" not in str(caught.value)
+    assert (
+        "C++ compiler" in str(caught.value)
+        and "apt install g++" in str(caught.value)
+        and "\n" not in str(caught.value)
+    )
 
 
 def test_compile_error_names_file_and_line():
@@ -608,7 +692,10 @@ def test_compile_error_names_file_and_line():
 def test_macros_make_libraries_of_their_own():
     level = host_build.cpu_level()
     file = str(KERNELS / "good.cu")
-    keys = {host_build.kernel_library(file, defines, level).key for defines in ((), (("TILE", 8),), (("TILE", 16),))}
+    keys = {
+        host_build.kernel_library(file, defines, level).key
+        for defines in ((), (("TILE", 8),), (("TILE", 16),))
+    }
     assert len(keys) == 3
 
 
@@ -637,10 +724,12 @@ def test_prebuilt_libraries_need_no_compiler(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("level", host_build.levels())
 def test_every_level_compiles(level):
-    host_build.build([host_build.runtime_library(level), host_build.kernel_library(str(KERNELS / "good.cu"), (), level)])
+    host_build.build(
+        [host_build.runtime_library(level), host_build.kernel_library(str(KERNELS / "good.cu"), (), level)]
+    )
 
 
-# --- the cache folder -----------------------------------------------------------------------------------------------
+# --- the cache folder -----------------------------------------------------------------------------
 
 
 def test_cache_folder_is_private(tmp_path, monkeypatch):

@@ -42,42 +42,7 @@ from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch, Operand, Step, V
 OPERATORS = ("Relu", "MaxPool", "Conv")
 NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED: a stand-in driver that has only what PyCUDA needs
 NO_CUBLAS = "libcublas isn't there"  # a stand-in driver may come without one
-KERNELS = r"""
-#include "kernel.cuh"
-
-#ifndef SCALE
-#define SCALE 1
-#endif
-
-KERNEL(mixed)(const float* __restrict__ x, double* __restrict__ y, int i, long long q, float f, unsigned u,
-              double d, const float* __restrict__ nothing) {
-    if (threadIdx.x == 0) {
-        y[0] = x[0]; y[1] = i; y[2] = (double)q; y[3] = f; y[4] = u; y[5] = d; y[6] = nothing == nullptr;
-        y[7] = SCALE;
-    }
-}
-
-KERNEL(twice)(const float* __restrict__ x, float* __restrict__ y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 2.0f * x[i];
-}
-
-KERNEL(reverse)(float* x, int n) {
-    DYNAMIC_SHARED(float, tile);
-    for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = x[i];
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = tile[n - 1 - i];
-}
-
-KERNEL(rows)(int* y, int rows, int z_first) {
-    int z = blockIdx.z + z_first;
-    if (threadIdx.x == 0 && z < rows) y[z] = z;
-}
-
-KERNEL(beyond)(float* x, long long n) {
-    x[n] = 1.0f;
-}
-"""
+KERNELS = str(Path(__file__).with_suffix(".cu"))  # a file outside the source folder, as a user's would be
 
 Check = Callable[[CudaDevice], None]
 Job = Callable[[], object]
@@ -121,14 +86,6 @@ class Memory:
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
-
-
-def kernel_file() -> str:
-    """Kernels of this script's own, as a user's file would be: outside the source folder."""
-    path = Path(tempfile.gettempdir()) / f"minicnn-contract-{os.getpid()}.cu"
-    if not path.exists():
-        path.write_text(KERNELS)
-    return str(path)
 
 
 def expect(error: type[Exception], words: str, action: Callable[[], object]) -> None:
@@ -252,7 +209,7 @@ def two_devices_at_once(device: CudaDevice) -> None:
 @check
 def arguments_of_every_kind(device: CudaDevice) -> None:
     for scale in (1, 7):
-        kernel = Kernel(file=kernel_file(), entry="mixed", defines=(("SCALE", scale),) if scale > 1 else ())
+        kernel = Kernel(file=KERNELS, entry="mixed", defines=(("SCALE", scale),) if scale > 1 else ())
         with Memory(device, x=np.array([0.25], np.float32), y=np.zeros(8)) as memory:
             (step,) = kernels.launch(
                 kernel, grid=(1, 1, 1), block=(32, 1, 1), x=View(tensor="x"), y=View(tensor="y"),
@@ -266,7 +223,7 @@ def arguments_of_every_kind(device: CudaDevice) -> None:
 @check
 def shared_memory_above_48_kb(device: CudaDevice) -> None:
     n = 15_000  # 60 KB
-    kernel = Kernel(file=kernel_file(), entry="reverse")
+    kernel = Kernel(file=KERNELS, entry="reverse")
     x = numbers(n)
     with Memory(device, x=x) as memory:
         shape = {"grid": (1, 1, 1), "block": (256, 1, 1)}
@@ -286,7 +243,7 @@ def shared_memory_above_48_kb(device: CudaDevice) -> None:
 def grids_beyond_65535(device: CudaDevice) -> None:
     rows = 65_535 + 10
     with Memory(device, y=np.full(rows, -1, np.int32)) as memory:
-        kernel = Kernel(file=kernel_file(), entry="rows")
+        kernel = Kernel(file=KERNELS, entry="rows")
         steps = kernels.launch(kernel, grid=(1, 1, rows), block=(1, 1, 1), y=View(tensor="y"), rows=rows)
         assert len(steps) == 2
         for step in steps:
@@ -300,7 +257,7 @@ def kernels_that_cannot_be_built(device: CudaDevice) -> None:
     broken.write_text('#include "kernel.cuh"\nKERNEL(f)(float* x) { x[0] = y; }\n')
     expect(BuildError, '"y" is undefined', lambda: device.build([Kernel(file=str(broken), entry="f")]))
     broken.unlink()
-    expect(BuildError, "no such entry", lambda: device.build([Kernel(file=kernel_file(), entry="nobody")]))
+    expect(BuildError, "no such entry", lambda: device.build([Kernel(file=KERNELS, entry="nobody")]))
     fft = Fft(source=View(tensor="x"), target=View(tensor="y"), extents=(4, 4), batch=1)
     expect(DeviceError, "Fourier", lambda: device.fft(fft, lambda view: 0))
 
@@ -401,7 +358,7 @@ def a_graph_replays_what_the_stream_did(device: CudaDevice) -> None:
     n = 5000
     x = numbers(n)
     with Memory(device, x=x, y=np.zeros_like(x), z=np.zeros_like(x)) as memory:
-        twice = Kernel(file=kernel_file(), entry="twice")
+        twice = Kernel(file=KERNELS, entry="twice")
         shape = {"grid": (math.ceil(n / 128), 1, 1), "block": (128, 1, 1)}
         (launch,) = kernels.launch(twice, **shape, x=View(tensor="x"), y=View(tensor="y"), n=n)  # type: ignore[arg-type]
         steps: list[Step] = [
@@ -447,7 +404,7 @@ def a_fault_is_reported(device: CudaDevice) -> None:
     """Last of all: the GPU's context is of no use after it."""
     with Memory(device, x=numbers(16)) as memory:
         far = 1 << 40
-        kernel = Kernel(file=kernel_file(), entry="beyond")
+        kernel = Kernel(file=KERNELS, entry="beyond")
         (step,) = kernels.launch(kernel, grid=(1, 1, 1), block=(1, 1, 1), x=View(tensor="x"), n=far)
         device.launch(step, memory.address)()
         expect(DeviceError, "fault", device.sync)
@@ -472,7 +429,6 @@ def run_checks(names: list[str]) -> int:
     jobs += operators(device, names)
     jobs += [(last.__name__, partial(last, device)) for last in (a_fault_is_reported, close_after_a_fault)]
     failed = sum(not _passes(name, job) for name, job in jobs)
-    Path(kernel_file()).unlink()
     print(f"{len(jobs) - failed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 

@@ -43,7 +43,10 @@ class _Launch(ctypes.Structure):
 class _Gemm(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("a", "b", "c")),
-        *((name, ctypes.c_int64) for name in ("m", "n", "k", "lda", "ldb", "ldc", "batch", "stride_a", "stride_b", "stride_c")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("m", "n", "k", "lda", "ldb", "ldc", "batch", "stride_a", "stride_b", "stride_c")
+        ),
         *((name, ctypes.c_float) for name in ("alpha", "beta")),
         *((name, ctypes.c_int32) for name in ("transpose_a", "transpose_b")),
     ]
@@ -131,7 +134,11 @@ class HostDevice(Device):
             architecture=self._level,
             memory_bytes=_memory_bytes("MemTotal"),
             threads=self._threads,
-            versions={"compiler": self._runtime.mc_compiler().decode(), "blas": self._blas.name, "numpy": np.__version__},
+            versions={
+                "compiler": self._runtime.mc_compiler().decode(),
+                "blas": self._blas.name,
+                "numpy": np.__version__,
+            },
         )
 
     def alloc(self, nbytes: int) -> int:
@@ -139,7 +146,11 @@ class HostDevice(Device):
         if nbytes < _SMALL_BYTES or nbytes <= _memory_bytes("MemAvailable"):
             pointer = self._runtime.mc_allocate(nbytes)
         if not pointer:
-            raise DeviceError("not enough memory", expected=f"{nbytes} bytes", found=f"{_memory_bytes('MemAvailable')} bytes available")
+            raise DeviceError(
+                "not enough memory",
+                expected=f"{nbytes} bytes",
+                found=f"{_memory_bytes('MemAvailable')} bytes available",
+            )
         self._blocks[pointer] = nbytes
         return pointer
 
@@ -153,7 +164,9 @@ class HostDevice(Device):
     def download(self, pointer: int, array: np.ndarray) -> None:
         ctypes.memmove(_contiguous(array).ctypes.data, pointer, array.nbytes)
 
-    def view(self, pointer: int, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> np.ndarray:
+    def view(
+        self, pointer: int, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None
+    ) -> np.ndarray:
         """The memory at `pointer` as an array, without a copy. Units    strides: elements"""
         itemsize = np.dtype(dtype).itemsize
         steps = None if strides is None else tuple(s * itemsize for s in strides)
@@ -162,7 +175,7 @@ class HostDevice(Device):
         else:
             nbytes = itemsize + sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))
         memory = (ctypes.c_char * nbytes).from_address(pointer)
-        return np.ndarray(tuple(shape), dtype, buffer=memory, strides=steps if nbytes else None)
+        return np.ndarray(tuple(shape), dtype, buffer=memoryview(memory), strides=steps if nbytes else None)
 
     def build(self, kernels: Iterable[Kernel]) -> None:
         missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._entries]
@@ -179,19 +192,42 @@ class HostDevice(Device):
 
     def launch(self, step: Launch, address: Address) -> Action:
         self.build([step.kernel])
-        values = (v if isinstance(v, (int, float)) else 0 if v is None else address(v) for _, v in step.arguments)
+        values = (
+            v if isinstance(v, (int, float)) else 0 if v is None else address(v) for _, v in step.arguments
+        )
         arguments = struct.pack("@" + step.format, *values)
-        work = _Launch(self._entries[step.kernel], arguments, _Extent(*step.grid), _Extent(*step.block), step.shared_bytes)
+        work = _Launch(
+            self._entries[step.kernel],
+            arguments,
+            _Extent(*step.grid),
+            _Extent(*step.block),
+            step.shared_bytes,
+        )
         return self._command(_LAUNCH, launch=work)
 
     def gemm(self, step: Gemm, address: Address) -> Action:
-        integers = (step.m, step.n, step.k, step.lda, step.ldb, step.ldc, step.batch, step.stride_a, step.stride_b, step.stride_c)
+        integers = (
+            step.m,
+            step.n,
+            step.k,
+            step.lda,
+            step.ldb,
+            step.ldc,
+            step.batch,
+            step.stride_a,
+            step.stride_b,
+            step.stride_c,
+        )
         scalars = (step.alpha, step.beta, step.transpose_a, step.transpose_b)
-        return self._command(_GEMM, gemm=_Gemm(address(step.a), address(step.b), address(step.c), *integers, *scalars))
+        return self._command(
+            _GEMM, gemm=_Gemm(address(step.a), address(step.b), address(step.c), *integers, *scalars)
+        )
 
     def fft(self, step: Fft, address: Address) -> Action:
         rows, columns = step.extents
-        real = self.view(address(step.target if step.inverse else step.source), (step.batch, rows, columns), "float32")
+        real = self.view(
+            address(step.target if step.inverse else step.source), (step.batch, rows, columns), "float32"
+        )
         half = (step.batch, rows, columns // 2 + 1)
         spectrum = self.view(address(step.source if step.inverse else step.target), half, "complex64")
 
@@ -259,12 +295,17 @@ class HostDevice(Device):
             raise DeviceError("the host device is closed")
         failed = self._runtime.mc_run(self._handle, commands, len(commands))
         if failed:
-            raise DeviceError(self._runtime.mc_error(self._handle).decode(), operator=self._name_of(commands[failed - 1]))
+            raise DeviceError(
+                self._runtime.mc_error(self._handle).decode(), operator=self._name_of(commands[failed - 1])
+            )
 
     def _name_of(self, command: _Command) -> str | None:
         if command.kind != _LAUNCH:
             return None
-        return next((str(kernel) for kernel, entry in self._entries.items() if entry == command.work.launch.entry), None)
+        return next(
+            (str(kernel) for kernel, entry in self._entries.items() if entry == command.work.launch.entry),
+            None,
+        )
 
 
 @dataclass(frozen=True)
@@ -299,7 +340,9 @@ def _memory_bytes(line: str) -> int:
 
 def _contiguous(array: np.ndarray) -> np.ndarray:
     if not array.flags.c_contiguous:
-        raise DeviceError("an array that isn't contiguous can't be copied", found=array.strides, accepted="C order")
+        raise DeviceError(
+            "an array that isn't contiguous can't be copied", found=array.strides, accepted="C order"
+        )
     return array
 
 
@@ -313,7 +356,9 @@ def _open_library(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise BuildError("a compiled library can't be loaded", file=path, found=error, remedy="delete it") from None
+        raise BuildError(
+            "a compiled library can't be loaded", file=path, found=error, remedy="delete it"
+        ) from None
 
 
 def _declare(runtime: ctypes.CDLL) -> None:

@@ -43,8 +43,12 @@ def find_blas() -> Blas:
         sgemm = _symbol(library, f"{prefix}cblas_sgemm{suffix}")
         if sgemm is None:
             continue
-        get = _symbol(library, f"{prefix}openblas_get_num_threads{suffix}") or _symbol(library, "MKL_Get_Max_Threads")
-        set_ = _symbol(library, f"{prefix}openblas_set_num_threads{suffix}") or _symbol(library, "MKL_Set_Num_Threads")
+        get = _symbol(library, f"{prefix}openblas_get_num_threads{suffix}") or _symbol(
+            library, "MKL_Get_Max_Threads"
+        )
+        set_ = _symbol(library, f"{prefix}openblas_set_num_threads{suffix}") or _symbol(
+            library, "MKL_Set_Num_Threads"
+        )
         config = _symbol(library, f"{prefix}openblas_get_config{suffix}")
         name = "cblas"
         if config is not None:

@@ -26,7 +26,13 @@ from minicnn.errors import BuildError, DeviceError
 from minicnn.kernels import entries, included_files, source_folder, source_path
 from minicnn.step import Kernel
 
-RUNTIME_SOURCES = ("host_context.cpp", "host_fiber.cpp", "host_pool.cpp", "host_gemm.cpp", "host_commands.cpp")
+RUNTIME_SOURCES = (
+    "host_context.cpp",
+    "host_fiber.cpp",
+    "host_pool.cpp",
+    "host_gemm.cpp",
+    "host_commands.cpp",
+)
 # What the processor must have for each level (x86-64 psABI), best first. Names as in /proc/cpuinfo.
 _X86_LEVELS = {
     "x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi1 bmi2 f16c movbe",
@@ -45,7 +51,9 @@ _SANITIZER_FLAGS = {
     "thread": "-fsanitize=thread",
 }
 _TRAILER = b"minicnn1"  # after the library, before its SHA-256: loaders ignore what follows an ELF file
-_ERROR_LINE = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$", re.MULTILINE)
+_ERROR_LINE = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +130,7 @@ def cpu_level() -> str:
     raise DeviceError(
         "the host device doesn't know this processor",
         found=f"{machine} {cpu_facts().get('model name', '')}".strip(),
-        accepted=f"x86-64 with SSE 4.2 or more, aarch64, under Linux",
+        accepted="x86-64 with SSE 4.2 or more, aarch64, under Linux",
     )
 
 
@@ -153,7 +161,10 @@ def find_compiler() -> Compiler:
         found = shutil.which(words[0]) if words else None
         if found:
             status = os.stat(found)
-            return Compiler(command=(found, *words[1:]), identity=f"{found} {words[1:]} {status.st_size} {status.st_mtime_ns}")
+            return Compiler(
+                command=(found, *words[1:]),
+                identity=f"{found} {words[1:]} {status.st_size} {status.st_mtime_ns}",
+            )
     raise BuildError(
         "the host device needs a C++ compiler to build this kernel, and none is installed",
         accepted="$CXX, g++, clang++",
@@ -167,22 +178,39 @@ def runtime_library(level: str, check: Check | None = None) -> Library:
     if check is not None and "thread" in check.sanitizers:
         # Not instrumented: it tells TSan itself what its barriers order.
         flags = [*(f for f in flags if not f.startswith("-fsanitize")), "-DMINICNN_TSAN"]
-    parts = [path.read_bytes() for path in sorted((*source_folder().glob("host_*"), source_folder() / "kernel.cuh"))]
+    parts = [
+        path.read_bytes()
+        for path in sorted((*source_folder().glob("host_*"), source_folder() / "kernel.cuh"))
+    ]
     sources = tuple(str(source_folder() / name) for name in RUNTIME_SOURCES)
-    return Library(name="runtime", level=level, key=_digest(*flags, *parts), flags=tuple(flags), sources=sources)
+    return Library(
+        name="runtime", level=level, key=_digest(*flags, *parts), flags=tuple(flags), sources=sources
+    )
 
 
-def kernel_library(file: str, defines: Sequence[tuple[str, int]], level: str, check: Check | None = None) -> Library:
+def kernel_library(
+    file: str, defines: Sequence[tuple[str, int]], level: str, check: Check | None = None
+) -> Library:
     """The library of all entries of a .cu file, compiled with these macros."""
     names = entries(file)
     if not names:
-        raise BuildError("the kernel file has no entry", file=source_path(file), expected="KERNEL(name)(parameters) at a line's start")
+        raise BuildError(
+            "the kernel file has no entry",
+            file=source_path(file),
+            expected="KERNEL(name)(parameters) at a line's start",
+        )
     flags = (*_flags(level, check), *(f"-D{name}={value}" for name, value in defines))
     exports = "".join(f"MC_EXPORT({name})\n" for name in names)
-    wrapper = f'#include "host_shim.h"\n#include "kernel.cuh"\nMC_OPEN\n#include "{file}"\nMC_CLOSE\n{exports}'
+    wrapper = (
+        f'#include "host_shim.h"\n#include "kernel.cuh"\nMC_OPEN\n#include "{file}"\nMC_CLOSE\n{exports}'
+    )
     shim = [source_folder() / name for name in ("host_shim.h", "host_runtime.h", "kernel.cuh")]
-    parts = [part for path in (*shim, *included_files(file)) for part in (path.name.encode(), path.read_bytes())]
-    return Library(name=Path(file).stem, level=level, key=_digest(*flags, exports, *parts), flags=flags, wrapper=wrapper)
+    parts = [
+        part for path in (*shim, *included_files(file)) for part in (path.name.encode(), path.read_bytes())
+    ]
+    return Library(
+        name=Path(file).stem, level=level, key=_digest(*flags, exports, *parts), flags=flags, wrapper=wrapper
+    )
 
 
 def build(libraries: Iterable[Library]) -> dict[Library, Path]:
@@ -215,7 +243,11 @@ def prebuild(into: Path, levels: Sequence[str]) -> list[Path]:
     """
     into.mkdir(parents=True, exist_ok=True)
     files = sorted(path.name for path in source_folder().glob("*.cu"))
-    libraries = [library for level in levels for library in (runtime_library(level), *(kernel_library(f, (), level) for f in files))]
+    libraries = [
+        library
+        for level in levels
+        for library in (runtime_library(level), *(kernel_library(f, (), level) for f in files))
+    ]
     targets = [(library, into / library.prebuilt_name) for library in libraries]
     _compile_all(find_compiler(), targets)
     return [path for _, path in targets]
@@ -228,7 +260,9 @@ def sanitizer_environment(check: Check) -> dict[str, str]:
     for name in check.sanitizers:
         if name in runtime:
             command = [*find_compiler().command, f"-print-file-name={runtime[name]}"]
-            environment["LD_PRELOAD"] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+            environment["LD_PRELOAD"] = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout.strip()
     if "address" in check.sanitizers:
         environment["ASAN_OPTIONS"] = "detect_leaks=0"  # Python's own
     return environment
@@ -295,7 +329,9 @@ def _compile(compiler: Compiler, library: Library, path: Path) -> None:
     def write(temporary: Path) -> None:
         for form in forms:
             arguments = [*command, *form, "-o", str(temporary), *source]
-            result = subprocess.run(arguments, input=library.wrapper, capture_output=True, text=True, env=environment)
+            result = subprocess.run(
+                arguments, input=library.wrapper, capture_output=True, text=True, env=environment
+            )
             if result.returncode == 0:
                 content = temporary.read_bytes()
                 temporary.write_bytes(content + _trailer(content))
@@ -311,7 +347,11 @@ def _compile_error(library: Library, output: str) -> BuildError:
     if not errors:
         return BuildError("the compiler failed", file=library.name, found=output.strip()[-500:])
     first = (of_the_kernel or errors)[0]
-    return BuildError("the kernel doesn't compile for the host", file=f"{first['file']}:{first['line']}", found=first["text"])
+    return BuildError(
+        "the kernel doesn't compile for the host",
+        file=f"{first['file']}:{first['line']}",
+        found=first["text"],
+    )
 
 
 def libraries_of(kernels: Iterable[Kernel], level: str, check: Check | None) -> dict[Kernel, Library]:

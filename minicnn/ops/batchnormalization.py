@@ -81,7 +81,7 @@ class BatchNormalization:
 
 
 class _Normalization(Variant):
-    """The four statistics become [2, C] scales and shifts: at load if they are constants, else in a first step."""
+    """The four statistics become [2, C] scales and shifts: at load if constant, else in a first step."""
 
     may_overwrite = True
 

@@ -1,14 +1,19 @@
-"""Builds the stand-in driver libraries, and PTX from the test kernels, once for each state of their sources."""
+"""Builds the stand-in driver libraries, and PTX from the test kernels, once for each state of their sources.
+
+`build(into)` gives the folder to put on LD_LIBRARY_PATH: the real PyCUDA then runs on the simulator.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,7 +23,10 @@ from minicnn.sim import build as sim_build
 
 HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
-SIM = sim_build.SOURCES
+DRIVER = HERE / "driver"
+FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
+# What CUDA 13 added and PyCUDA built with its headers needs: a driver of CUDA 12 lacks it.
+MISSING_IN_OLD_DRIVERS = ("cuCtxCreate_v4", "cuEventElapsedTime_v2")
 NO_NVCC = "nvcc is neither on PATH nor in an nvidia-cuda-nvcc wheel"
 
 
@@ -92,3 +100,101 @@ def ptx(name: str, architecture: str = "sm_80") -> str:
                 raise BuildError(f"{source.name} did not compile", found=done.stderr.strip()[:500])
             os.replace(fresh, made)
     return made.read_text()
+
+
+def build(into: Path, *, is_old_driver: bool = False) -> Path:
+    """The folder with libcuda.so.1 and libcublas.so.13, below `into`; `is_old_driver`: without CUDA 13's functions.
+
+    Raises  BuildError where there is no compiler or no cuda.h.
+    """
+    compiler = sim_build.find_compiler()
+    include = cuda_include()
+    simulator = sim_build.build(into)
+    folder = Path(into) / f"simgpu-{_key(compiler, include, simulator, is_old_driver)}"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=into) as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
+            _build_libraries(compiler, include, simulator, Path(scratch), made, is_old_driver)
+            try:
+                os.rename(made, folder)
+            except OSError:  # another process was faster
+                assert folder.exists()
+    return folder
+
+
+def _key(compiler: list[str], include: Path, simulator: Path, is_old_driver: bool) -> str:
+    digest = hashlib.sha256(repr((compiler, simulator.parent.name, is_old_driver, FLAGS)).encode())
+    names = cublas_names()
+    digest.update(repr(names).encode())
+    for path in [*sorted(DRIVER.iterdir()), Path(__file__), include / "cuda.h"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _build_libraries(
+    compiler: list[str], include: Path, simulator: Path, scratch: Path, made: Path, is_old_driver: bool
+) -> None:
+    shutil.copy(simulator, made)
+    (scratch / "cuda_stubs.c").write_text(stubs(cuda_names(compiler, include), "simgpu: {} is not simulated", 801))
+    (scratch / "cublas_stubs.c").write_text(stubs(cublas_names(), "simgpu: {} is not simulated", 15))
+    sources = [*sorted(DRIVER.glob("*.cpp")), *sorted(scratch.glob("*_stubs.c"))]
+
+    def compile_one(source: Path) -> Path:
+        flags = ["-x", "c", "-w", "-fPIC"] if source.suffix == ".c" else [*FLAGS, "-I", str(sim_build.SOURCES)]
+        target = scratch / f"{source.stem}.o"
+        sim_build.run(
+            [*compiler, *flags, "-I", str(include), "-c", str(source), "-o", str(target)],
+            f"the stand-in driver's {source.name}",
+        )
+        return target
+
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        objects = list(pool.map(compile_one, sources))
+    of_cublas = [o for o in objects if o.stem.startswith("cublas")]
+    of_cuda = [o for o in objects if o not in of_cublas]
+    hidden = scratch / "hidden.map"
+    local = MISSING_IN_OLD_DRIVERS if is_old_driver else ("nothing_is_hidden",)
+    hidden.write_text("{ local: " + "; ".join(local) + "; };\n")
+    common = [*compiler, "-shared", "-Wl,-rpath,$ORIGIN", f"-L{made}"]
+    cuda = ["-Wl,-soname,libcuda.so.1", f"-Wl,--version-script={hidden}", "-o", str(made / "libcuda.so.1")]
+    libraries = ["-lminicnnsim", "-ldl", "-lpthread"]
+    sim_build.run([*common, *cuda, *map(str, of_cuda), *libraries], "the stand-in libcuda")
+    cublas = ["-Wl,-soname,libcublas.so.13", "-o", str(made / "libcublas.so.13")]
+    sim_build.run([*common, *cublas, *map(str, of_cublas), "-l:libcuda.so.1"], "the stand-in libcublas")
+
+
+def cuda_names(compiler: list[str], include: Path) -> list[str]:
+    """Every function that cuda.h and cudaProfiler.h declare."""
+    header = "#include <cuda.h>\n"
+    if (include / "cudaProfiler.h").is_file():
+        header += "#include <cudaProfiler.h>\n"
+    done = subprocess.run(
+        [*compiler, "-E", "-P", "-x", "c", "-I", str(include), "-"],
+        input=header,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    names = sorted(set(re.findall(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(", done.stdout)))
+    if not names:
+        raise BuildError("cuda.h declares no function", found=done.stderr.strip()[:300])
+    return [*names, "cuProfilerInitialize"]  # gone from CUDA 13's header, but PyCUDA asks for it
+
+
+def cublas_names() -> list[str]:
+    """What scikit-cuda looks up in libcublas while it is imported."""
+    found = importlib.util.find_spec("skcuda")
+    if found is None or not found.submodule_search_locations:
+        return []
+    source = Path(found.submodule_search_locations[0]) / "cublas.py"
+    return sorted(set(re.findall(r"_libcublas\.(cublas\w+)", source.read_text())))
+
+
+def stubs(names: list[str], message: str, status: int) -> str:
+    """Functions that say who was called and fail; what is simulated takes their place."""
+    lines = ["#include <stdio.h>"]
+    for name in sorted(set(names)):
+        text = message.format(name)
+        lines.append(f'__attribute__((weak)) int {name}(void) {{ fprintf(stderr, "{text}\\n"); return {status}; }}')
+    return "\n".join(lines) + "\n"
