@@ -71,14 +71,19 @@ std::vector<uint32_t> mc_device::thread_order(uint32_t threads) {
 bool mc_device::launch(const mc_launch_command& launch) {
     const mc_extent grid = launch.grid, extent = launch.block;
     const int64_t threads = int64_t(extent.x) * extent.y * extent.z;
-    if (extent.x < 1 || extent.y < 1 || extent.z < 1 || threads > MC_MAX_THREADS || grid.x < 0 || grid.y < 0 || grid.z < 0) {
-        error = "a block of " + std::to_string(threads) + " threads; a block has 1 to " + std::to_string(MC_MAX_THREADS);
+    if (extent.x < 1 || extent.y < 1 || extent.z < 1 || threads > MC_MAX_THREADS) {
+        error = "a block of " + std::to_string(threads) + " threads; it has 1 to " + std::to_string(MC_MAX_THREADS);
+        return false;
+    }
+    if (grid.x < 1 || grid.y < 1 || grid.z < 1) {
+        error = "a grid of no blocks";
         return false;
     }
     const uint64_t total = uint64_t(grid.x) * uint64_t(grid.y) * uint64_t(grid.z);
     const std::vector<uint32_t> positions = is_checked ? thread_order(uint32_t(threads)) : std::vector<uint32_t>();
     const bool is_backwards = is_checked && order == MC_REVERSE;
-    const uint64_t rotation = is_checked && order == MC_RANDOM && total ? random.below(uint32_t(std::min<uint64_t>(total, 1u << 31))) : 0;
+    const bool is_rotated = is_checked && order == MC_RANDOM;
+    const uint64_t rotation = is_rotated ? random.below(uint32_t(std::min<uint64_t>(total, 1u << 31))) : 0;
     std::atomic<bool> has_failed{false};
     auto run_blocks = [&](uint64_t first, uint64_t last) {
         Worker& worker = Worker::mine();
@@ -115,7 +120,9 @@ void mc_device::copy(const mc_copy_command& copy) {
 }
 
 void mc_device::fill(const mc_fill_command& fill) {
-    auto part = [&](uint64_t first, uint64_t last) { std::fill(fill.target + first, fill.target + last, fill.pattern); };
+    auto part = [&](uint64_t first, uint64_t last) {
+        std::fill(fill.target + first, fill.target + last, fill.pattern);
+    };
     pool.parallel(fill.nbytes / sizeof fill.pattern, copy_chunk / sizeof fill.pattern, part);
 }
 

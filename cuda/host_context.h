@@ -1,7 +1,8 @@
 // host_context.h -- leaving one stack for another
 //
-// Measured (nanoseconds a switch pair, 256 contexts): this assembler 6.6, the same ending in `ret` 25.8 (the processor
-// predicts where a ret goes, wrongly here; a jmp through a register it learns), ucontext 467 (two system calls).
+// Measured (nanoseconds a switch pair, 256 contexts): this assembler 6.6, the same ending in `ret` 25.8 (the
+// processor predicts where a ret goes, wrongly here; a jmp through a register it learns), ucontext 467 (two system
+// calls).
 #pragma once
 #include <cstddef>
 #if !defined(__x86_64__) && !defined(__aarch64__) && !defined(MINICNN_UCONTEXT)

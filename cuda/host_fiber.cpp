@@ -1,12 +1,12 @@
 // host_fiber.cpp -- the threads of a block on one CPU thread
 //
 // The loop over a block's threads (host_shim.h) runs on a fiber. A thread at a barrier parks: the scheduler starts
-// the loop again at the next thread on another fiber. A parked thread that is resumed and finishes leaves its loop, since
-// the others are run already. So a kernel without barriers costs one switch a block, and nothing has to know beforehand
-// whether a kernel has barriers. Cost of a barrier: 12 to 14 ns per thread.
+// the loop again at the next thread on another fiber. A parked thread that is resumed and finishes leaves its loop,
+// since the others are run already. So a kernel without barriers costs one switch a block, and nothing has to know
+// beforehand whether a kernel has barriers. Cost of a barrier: 12 to 14 ns per thread.
 //
-// A warp's lanes run up to their next barrier, then whatever warp barriers are complete open, until none is; the block's
-// barrier opens when every thread that hasn't finished waits there.
+// A warp's lanes run up to their next barrier, then whatever warp barriers are complete open, until none is; the
+// block's barrier opens when every thread that hasn't finished waits there.
 #include "host_fiber.h"
 
 #include <cstdarg>
@@ -20,7 +20,7 @@ namespace minicnn {
 
 namespace {
 
-// The odd stride keeps neighbouring stacks off each other's cache sets: 13 instead of 18 ns a switch with 1,024 threads.
+// The odd stride keeps neighbouring stacks off each other's cache sets: 13, not 18 ns a switch with 1,024 threads.
 constexpr size_t stack_bytes = 128 * 1024 + 320;
 constexpr uint32_t stacks_at_once = 256;
 constexpr uint64_t stack_mark = 0x6d696e69636e6e21;  // at a stack's low end, gone when a kernel used more
@@ -98,9 +98,11 @@ bool Worker::run_parked_block() {
         }
         if (!live) return true;
         if (waiting != live)
-            return fail("deadlock: %u threads wait at __syncthreads, %u at a warp's barrier (line %d)", waiting, live - waiting, line);
+            return fail("deadlock: %u threads wait at __syncthreads, %u at a warp's barrier (line %d)", waiting,
+                        live - waiting, line);
         if (block.order && (live != threads || elsewhere))
-            return fail("divergent __syncthreads: %u of %u threads reached line %d", waiting - elsewhere, threads, line);
+            return fail("divergent __syncthreads: %u of %u threads reached line %d", waiting - elsewhere, threads,
+                        line);
         for (uint32_t thread = 0; thread < threads; ++thread)
             if (state[thread] == State::at_block_barrier) state[thread] = State::ready;
         sanitizer.block_barrier_opens();
@@ -252,7 +254,8 @@ bool Worker::fail(const char* format, ...) {
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
     char place[80];
-    snprintf(place, sizeof place, " in block (%d, %d, %d)", block.block_index.x, block.block_index.y, block.block_index.z);
+    const mc_extent index = block.block_index;
+    snprintf(place, sizeof place, " in block (%d, %d, %d)", index.x, index.y, index.z);
     error = std::string(text) + place;
     memset(static_cast<void*>(fiber_of), 0, sizeof fiber_of);
     return false;

@@ -1,8 +1,9 @@
 // host_pool.cpp -- the pool's threads: pinned, spinning for a moment between jobs, then asleep
 //
-// Each helper is pinned to a CPU of its own, of those that the process may use, other than the caller's: after a pause
-// a woken thread often lands on the caller's CPU and waits until the caller stops spinning (measured: two-thread depthwise
-// layers 2.9 times onnxruntime's time unpinned, 1.03 pinned). The caller's own thread is left as it is.
+// Each helper is pinned to a CPU of its own, of those that the process may use, other than the caller's: after a
+// pause a woken thread often lands on the caller's CPU and waits until the caller stops spinning (measured:
+// two-thread depthwise layers 2.9 times onnxruntime's time unpinned, 1.03 pinned). The caller's own thread is left as
+// it is.
 #include "host_pool.h"
 
 #include <new>

@@ -19,11 +19,12 @@ public:
 
     int threads() const { return count; }
 
-    // Calls body(first, last) for ranges of at most `chunk` that together are [0, total), on all threads at once; returns
-    // when all have returned. Ranges are handed out to whoever is free.
+    // Calls body(first, last) for ranges of at most `chunk` that together are [0, total), on all threads at once;
+    // returns when all have returned. Ranges are handed out to whoever is free.
     template <class Body>
     void parallel(uint64_t total, uint64_t chunk, Body& body) {
-        run({[](void* context, uint64_t first, uint64_t last) { (*static_cast<Body*>(context))(first, last); }, &body, total, chunk});
+        auto call = [](void* context, uint64_t first, uint64_t last) { (*static_cast<Body*>(context))(first, last); };
+        run({call, &body, total, chunk});
     }
 
 private:
@@ -41,8 +42,8 @@ private:
     int forks_seen;
     std::vector<std::thread> helpers;
     Job job{};
-    // The door to the job: which one it is (upper half), whether it is open, and how many helpers are inside. Helpers who
-    // come late find it closed, so nobody waits for one that the system hasn't woken yet.
+    // The door to the job: which one it is (upper half), whether it is open, and how many helpers are inside. Helpers
+    // who come late find it closed, so nobody waits for one that the system hasn't woken yet.
     alignas(64) std::atomic<uint64_t> door{0};
     alignas(64) std::atomic<uint64_t> next{0};
     alignas(64) std::atomic<int> sleepers{0};

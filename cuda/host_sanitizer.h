@@ -30,7 +30,9 @@ struct Sanitizer {
     void* scheduler_state = nullptr;
 
     void* new_fiber() { return nullptr; }
-    void before_enter(void*, char* stack, size_t bytes) { __sanitizer_start_switch_fiber(&scheduler_state, stack, bytes); }
+    void before_enter(void*, char* stack, size_t bytes) {
+        __sanitizer_start_switch_fiber(&scheduler_state, stack, bytes);
+    }
     void after_leave() { __sanitizer_finish_switch_fiber(scheduler_state, nullptr, nullptr); }
     void first_entry() { __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_bytes); }
     void before_leave(void*& state) { __sanitizer_start_switch_fiber(&state, scheduler_stack, scheduler_bytes); }
@@ -90,7 +92,8 @@ struct Sanitizer {
         if (!lanes) return __tsan_acquire(&barrier_token[(barriers - 1) & 1]);
         uint32_t warp_first = thread / MC_WARP * MC_WARP;
         for (uint32_t lane = 0; lane < MC_WARP; ++lane)
-            if (freed_with[thread] >> lane & 1) __tsan_acquire(&lane_token[warp_first + lane][parities[thread] >> lane & 1]);
+            if (freed_with[thread] >> lane & 1)
+                __tsan_acquire(&lane_token[warp_first + lane][parities[thread] >> lane & 1]);
     }
 };
 

@@ -1,16 +1,17 @@
 // host_shim.h -- CUDA's words for a C++ compiler
 //
-// A kernel file is included *inside* `struct mc_kernels : mc_thread`: threadIdx and the rest are data members, kernels are
-// member functions, and the loop over a block's threads calls them on one object. Once inlined nothing of that is left:
-// threadIdx.x is the loop's own variable, and a kernel without barriers is an ordinary loop that the compiler vectorises.
-// What C++ doesn't allow in a struct (namespaces, explicit specialisations, static functions that read threadIdx) compiles
-// in the second form, MINICNN_THREAD_LOCAL: the file at namespace scope, the members behind a thread-local object, about
-// nine times slower elementwise.
+// A kernel file is included *inside* `struct mc_kernels : mc_thread`: threadIdx and the rest are data members,
+// kernels are member functions, and the loop over a block's threads calls them on one object. Once inlined nothing of
+// that is left: threadIdx.x is the loop's own variable, and a kernel without barriers is an ordinary loop that the
+// compiler vectorises. What C++ doesn't allow in a struct (namespaces, explicit specialisations, static functions
+// that read threadIdx) compiles in the second form, MINICNN_THREAD_LOCAL: the file at namespace scope, the members
+// behind a thread-local object, about nine times slower elementwise.
 //
 // A thread that reaches a barrier parks (host_fiber.cpp); only then does it become a fiber of its own.
 //
-// differs   threadIdx, blockIdx, blockDim, gridDim are int, not unsigned: an index that can't wrap is one the compiler
-//           sees as linear. `__shared__` arrays live once per worker thread; blocks of one worker run one after another.
+// differs   threadIdx, blockIdx, blockDim, gridDim are int, not unsigned: an index that can't wrap is one the
+//           compiler sees as linear. `__shared__` arrays live once per worker thread; blocks of one worker run one
+//           after another.
 // Not here  textures, streams, cooperative groups, printf's buffering, half types, mma and cp.async
 #pragma once
 #include <cfloat>
@@ -37,10 +38,11 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
-// --- shared memory --------------------------------------------------------------------------------------------------
+// --- shared memory -------------------------------------------------------------------------------
 
 #ifdef MINICNN_CHECKED
-// One worker, so no thread-local: the sanitizers see a plain array. All lie in one section, filled with NaN per block.
+// One worker, so no thread-local: the sanitizers see a plain array. All lie in one section, filled with NaN per
+// block.
 #define __shared__ static __attribute__((section("mc_shared")))
 extern "C" {
 extern char __start_mc_shared[] __attribute__((weak, visibility("hidden")));
@@ -60,7 +62,7 @@ MC_UNCHECKED static void mc_fill_shared_with_nan() {
 
 #define DYNAMIC_SHARED(T, name) T* name = reinterpret_cast<T*>(MC_NOW mc_here->dynamic_shared)
 
-// --- types and arithmetic -------------------------------------------------------------------------------------------
+// --- types and arithmetic ------------------------------------------------------------------------
 
 struct alignas(8) float2 { float x, y; };
 struct float3 { float x, y, z; };
@@ -115,7 +117,7 @@ template <class T> static MC_INLINE T atomicCAS(T* p, T compare, T v) {
     return mc_atomic(p, [compare, v](T old) { return old == compare ? v : old; });
 }
 
-// --- the thread -----------------------------------------------------------------------------------------------------
+// --- the thread ----------------------------------------------------------------------------------
 
 struct mc_thread {
     mc_extent threadIdx, blockIdx, blockDim, gridDim;
@@ -159,11 +161,13 @@ struct mc_thread {
         uint32_t source = mc_lane() ^ flip;
         return source < (mc_lane() & ~(width - 1)) + width ? mc_take<T>(source) : value;
     }
-    template <class T> MC_INLINE T mc_shuffle_down(int line, uint32_t lanes, T value, unsigned distance, int width = MC_WARP) {
+    template <class T>
+    MC_INLINE T mc_shuffle_down(int line, uint32_t lanes, T value, unsigned distance, int width = MC_WARP) {
         mc_give(lanes, value, line);
         return (mc_lane() & (width - 1)) + distance < unsigned(width) ? mc_take<T>(mc_lane() + distance) : value;
     }
-    template <class T> MC_INLINE T mc_shuffle_up(int line, uint32_t lanes, T value, unsigned distance, int width = MC_WARP) {
+    template <class T>
+    MC_INLINE T mc_shuffle_up(int line, uint32_t lanes, T value, unsigned distance, int width = MC_WARP) {
         mc_give(lanes, value, line);
         return (mc_lane() & (width - 1)) >= distance ? mc_take<T>(mc_lane() - distance) : value;
     }
@@ -220,7 +224,7 @@ static thread_local mc_thread mc_now;
 #define MC_ADDRESS(name) &mc_kernels::name
 #endif
 
-// --- the loop over a block's threads --------------------------------------------------------------------------------
+// --- the loop over a block's threads -------------------------------------------------------------
 
 template <class T>
 static MC_INLINE T mc_argument(const char* arguments, size_t& offset) {
@@ -291,12 +295,14 @@ static MC_INLINE void mc_loop(mc_block* block, uint32_t first, const std::tuple<
 template <auto F>
 static MC_INLINE void mc_run_threads(mc_block* block, uint32_t first) {
     typedef typename mc_signature<decltype(F)>::arguments arguments;
-    mc_loop<F>(block, first, static_cast<const arguments*>(nullptr), std::make_index_sequence<std::tuple_size<arguments>::value>());
+    const arguments* types = nullptr;
+    mc_loop<F>(block, first, types, std::make_index_sequence<std::tuple_size<arguments>::value>());
 }
 
-#define MC_EXPORT(name)                                                                                        \
-    extern "C" __attribute__((visibility("default"), flatten)) void minicnn_entry_##name(mc_block* block, uint32_t first) { \
-        mc_run_threads<MC_ADDRESS(name)>(block, first);                                                        \
+#define MC_EXPORT(name)                                               \
+    extern "C" __attribute__((visibility("default"), flatten))        \
+    void minicnn_entry_##name(mc_block* block, uint32_t first) {      \
+        mc_run_threads<MC_ADDRESS(name)>(block, first);               \
     }
 
 #ifdef MINICNN_THREAD_LOCAL

@@ -52,7 +52,7 @@
 VECTOR_FUNCTION float maximum(float a, float b) { return a > b || a != a ? a : b; }
 VECTOR_FUNCTION float minimum(float a, float b) { return a < b || a != a ? a : b; }
 
-// --- Vector<N>: the part that differs -------------------------------------------------------------------------------
+// --- Vector<N>: the part that differs ------------------------------------------------------------
 // A vector wider than the machine's registers compiles to code a hundred times slower, so the host splits it.
 
 #ifdef MINICNN_HOST
@@ -96,23 +96,27 @@ VECTOR_FUNCTION Vector<N> load(const float* p) {
 
 template <int N>
 VECTOR_FUNCTION void store(float* p, const Vector<N>& a) {
-    for (int i = 0; i < Vector<N>::parts; ++i) *(typename Vector<N>::unaligned_part*)(p + i * Vector<N>::width) = a.v[i];
+    for (int i = 0; i < Vector<N>::parts; ++i)
+        *(typename Vector<N>::unaligned_part*)(p + i * Vector<N>::width) = a.v[i];
 }
 
 // The same from an address that is a multiple of 16 bytes: one load of four floats on a GPU.
 template <int N>
 VECTOR_FUNCTION Vector<N> load_aligned(const float* p) {
     Vector<N> r;
-    for (int i = 0; i < Vector<N>::parts; ++i) r.v[i] = *(const typename Vector<N>::aligned_part*)(p + i * Vector<N>::width);
+    for (int i = 0; i < Vector<N>::parts; ++i)
+        r.v[i] = *(const typename Vector<N>::aligned_part*)(p + i * Vector<N>::width);
     return r;
 }
 
 template <int N>
 VECTOR_FUNCTION void store_aligned(float* p, const Vector<N>& a) {
-    for (int i = 0; i < Vector<N>::parts; ++i) *(typename Vector<N>::aligned_part*)(p + i * Vector<N>::width) = a.v[i];
+    for (int i = 0; i < Vector<N>::parts; ++i)
+        *(typename Vector<N>::aligned_part*)(p + i * Vector<N>::width) = a.v[i];
 }
 
-// less(a, b) ? x : y, lane by lane. A comparison with NaN is false: relu(x) = select_less(x, zero, zero, x) keeps NaN.
+// less(a, b) ? x : y, lane by lane. A comparison with NaN is false: relu(x) = select_less(x, zero, zero, x) keeps
+// NaN.
 template <int N>
 VECTOR_FUNCTION Vector<N> select_less(const Vector<N>& a, const Vector<N>& b, const Vector<N>& x, const Vector<N>& y) {
     Vector<N> r;
@@ -215,7 +219,7 @@ VECTOR_FUNCTION Vector<N> minimum(const Vector<N>& a, const Vector<N>& b) {
 
 #endif
 
-// --- Vector<N>: arithmetic, the same on both ------------------------------------------------------------------------
+// --- Vector<N>: arithmetic, the same on both -----------------------------------------------------
 
 #define VECTOR_OPERATOR(op)                                                          \
     template <int N>                                                                 \
@@ -251,7 +255,7 @@ VECTOR_FUNCTION Vector<N> fma(const Vector<N>& a, float b, const Vector<N>& c) {
     return r;
 }
 
-// --- warps ----------------------------------------------------------------------------------------------------------
+// --- warps ---------------------------------------------------------------------------------------
 // On the host these are members of the thread (host_shim.h): one switch instead of five.
 
 #ifndef MINICNN_HOST

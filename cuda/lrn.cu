@@ -11,10 +11,10 @@
 #include "kernel.cuh"
 #include "channels.cuh"
 
-// base ^ -beta. AlexNet's and GoogLeNet's 0.75 by two roots: a CPU compiler vectorises those, powf it doesn't.
-VECTOR_FUNCTION float inverse_power(float base, float beta) {
+// base ^ -0.75, the power of AlexNet and GoogLeNet: a CPU compiler vectorises roots, but not powf.
+VECTOR_FUNCTION float inverse_power_3_4(float base) {
     float root = sqrtf(base);
-    return beta == 0.75f ? 1.0f / (root * sqrtf(root)) : powf(base, -beta);
+    return 1.0f / (root * sqrtf(root));
 }
 
 KERNEL(lrn)(const float* __restrict__ x, float* __restrict__ y, int C, int HW, int before, int after,
@@ -28,7 +28,8 @@ KERNEL(lrn)(const float* __restrict__ x, float* __restrict__ y, int C, int HW, i
     if (i >= HW) return;
     float squares = 0.0f;
     for (int other = first; other <= last; ++other) squares += image[other * HW + i] * image[other * HW + i];
-    out[i] = image[c * HW + i] * inverse_power(bias + scale * squares, beta);
+    float base = bias + scale * squares;
+    out[i] = image[c * HW + i] * (beta == 0.75f ? inverse_power_3_4(base) : powf(base, -beta));
 }
 
 KERNEL(lrn_nhwc)(const float* __restrict__ x, float* __restrict__ y, int pixels, int C, int before, int after,
@@ -50,6 +51,10 @@ KERNEL(lrn_nhwc)(const float* __restrict__ x, float* __restrict__ y, int pixels,
     }
     float scales[VECTOR];
     store(scales, fma(squares, scale, splat<VECTOR>(bias)));
-    UNROLL(16) for (int i = 0; i < VECTOR; ++i) scales[i] = inverse_power(scales[i], beta);
+    if (beta == 0.75f) {
+        for (int i = 0; i < VECTOR; ++i) scales[i] = inverse_power_3_4(scales[i]);
+    } else {
+        for (int i = 0; i < VECTOR; ++i) scales[i] = powf(scales[i], -beta);
+    }
     store_channels(y + pixel * y_stride + c, load_channels(p + c, C - c) * load<VECTOR>(scales), C - c);
 }

@@ -1,7 +1,8 @@
 """The user's cache folder, and files that are either whole or not there.
 
-Compiled kernels and tuning results are kept in $MINICNN_CACHE, else $XDG_CACHE_HOME/minicnn, else ~/.cache/minicnn:
-private to the user (mode 0700), since what lies there is loaded and run. Deleting it is always safe.
+Compiled kernels and tuning results are kept in $MINICNN_CACHE, else $XDG_CACHE_HOME/minicnn, else
+~/.cache/minicnn: private to the user (mode 0700), since what lies there is loaded and run. Deleting it is
+always safe.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def wanted_folder() -> Path:
 def folder(name: str = "") -> Path:
     """The cache folder (or its subfolder `name`), made if need be.
 
-    Where it can't be made or written, or belongs to somebody else: a private temporary folder for this process.
+    Where it can't be made or written, or belongs to somebody else: a temporary folder of this process.
     """
     for root in (wanted_folder(), _temporary_folder()):
         with suppress(OSError, RuntimeError):
@@ -61,7 +62,7 @@ def _is_ours(root: Path) -> bool:
 
 
 def write_atomically(path: Path, content: bytes | Callable[[Path], None]) -> None:
-    """Puts `content` at `path` in one step; a callable is given the path of a temporary file beside it to write.
+    """Puts `content` at `path` in one step; a callable is given the path of a temporary file to write.
 
     Raises    OutputError: it can't be written; what lay there before is untouched
     """

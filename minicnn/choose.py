@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from minicnn.errors import InputError
-from minicnn.registry import Problem, Variant
+from minicnn.graph import Node
+from minicnn.registry import Orders, Problem, Variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,32 @@ class Choice:
 
     variant: Variant | None
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A node with its variant; the problem's layouts are plain. No variant: the fallback."""
+
+    node: Node
+    problem: Problem
+    variant: Variant | None
+    reason: str
+    orders: Orders
+
+    def input_order(self, index: int) -> str:
+        return self.orders.inputs[min(index, len(self.orders.inputs) - 1)]
+
+    def output_order(self, index: int, order: Mapping[str, str]) -> str:
+        """The order an output will have, given those of the inputs by name."""
+        said = self.orders.outputs[min(index, len(self.orders.outputs) - 1)]
+        data = [o for o in self.problem.inputs if o is not None and not o.is_constant]
+        if said == "same":
+            return order.get(data[0].name, "NCHW") if data else "NCHW"
+        if said == "any":
+            rank = len(self.problem.outputs[index].shape)
+            is_like = [len(o.shape) == rank >= 3 and order.get(o.name) == "NHWC" for o in data]
+            return "NHWC" if any(is_like) else "NCHW"
+        return said
 
 
 def choose(

@@ -169,7 +169,7 @@ def _infer(options: argparse.Namespace) -> None:
     from minicnn.progress import status
     from minicnn.report import table
 
-    record_path = Path(options.record or Path(options.model).with_suffix(".h5").name)
+    record_path = Path(options.record or f"{Path(options.model).stem or 'run'}.h5")
     if options.image and options.input:
         raise InputError(
             "--image and --input both say what the model is to be given", accepted="one of the two"
@@ -237,15 +237,22 @@ class _Feeds:
             name: _load_array(name, path)
             for name, path in _pairs(options.input, "--input", "NAME=FILE.npy").items()
         }
-        self.preprocess, self.answer = image.find_preprocess(
-            options.model,
-            model.graph.metadata,
-            mean=options.mean,
-            std=options.std,
-            resize=options.resize,
-            crop=options.crop,
-            channels=options.channels,
-        )
+        try:
+            self.preprocess, self.answer = image.find_preprocess(
+                options.model,
+                model.graph.metadata,
+                mean=options.mean,
+                std=options.std,
+                resize=options.resize,
+                crop=options.crop,
+                channels=options.channels,
+            )
+        except InputError as error:
+            if self.pictures:
+                raise
+            # A JSON file of that name may be anybody's: without pictures it is only good for labels.
+            print(f"minicnn: not used: {error}", file=sys.stderr)
+            self.preprocess, self.answer = image.Preprocess(), image.AnswerFormat()
         self.labels = image.load_labels(options.labels) if options.labels else self.answer.labels
         if self.pictures and len(model.inputs) != 1:
             raise InputError(

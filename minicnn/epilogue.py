@@ -92,7 +92,7 @@ def row_step(
     )
     return launch(
         Kernel(file="epilogue.cu", entry="epilogue"),
-        **tiling.matrix(columns=columns, rows=rows),
+        **tiling.vectors(channels=columns, rows=rows),
         bias=bias.view(first_row * bias_strides[0]) if bias else None,
         residual=residual.view(first_row * residual_stride) if residual else None,
         y=problem.y.view(first_row * y_stride),

@@ -30,7 +30,8 @@ class MinicnnError(Exception):
         return self
 
     def __str__(self) -> str:
-        return "; ".join([self.sentence, *(f"{name}: {value}" for name, value in self.facts.items())])
+        facts = (f"{name}: {value}" for name, value in self.facts.items())
+        return " ".join("; ".join([self.sentence, *facts]).split())  # one line, whatever a library's message holds
 
 
 class ModelError(MinicnnError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from minicnn.errors import BuildError, UnsupportedError
@@ -42,7 +42,7 @@ def source_path(file: str) -> Path:
     return Path(file) if Path(file).is_absolute() else source_folder() / file
 
 
-@lru_cache(maxsize=None)
+@cache
 def entries(file: str) -> dict[str, tuple[Parameter, ...]]:
     """The entry points of a .cu file and their parameters, read from its `KERNEL(name)(...)` lines."""
     path = source_path(file)

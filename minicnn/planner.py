@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from minicnn import fallback, memory, registry
-from minicnn.choose import check_wanted, choose
+from minicnn.choose import Chosen, check_wanted, choose
 from minicnn.errors import MinicnnError, UnsupportedError
 from minicnn.geometry import INT32_MAX, NHWC, PLAIN, Layout
-from minicnn.graph import Graph, Node
+from minicnn.graph import Epilogue, Graph, Node
 from minicnn.memory import Lifetime
 from minicnn.plan import Buffer, Layer, Plan
 from minicnn.registry import Orders, Problem, Variant
+from minicnn.slices import Slice, find_slices
 from minicnn.step import HostCall, Operand
 from minicnn.strided import copy_steps
 
@@ -43,7 +44,8 @@ def plan(
 def _cut(graph: Graph) -> tuple[Graph, Graph | None]:
     """The nodes whose input shapes are known, and the rest. What the rest reads of the head becomes its inputs."""
     unknown = {name for node in graph.nodes for name in node.outputs if name and not _is_known(graph, name)}
-    head, tail = [], []
+    head: list[Node] = []
+    tail: list[Node] = []
     late: set[str] = set()
     for node in graph.nodes:
         waits = any(name in unknown or name in late for name in node.inputs)
@@ -68,17 +70,6 @@ def _is_known(graph: Graph, name: str) -> bool:
     return known is not None and known.is_known
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Chosen:
-    """A node with its variant; `problem` has plain layouts. No variant: the fallback."""
-
-    node: Node
-    problem: Problem
-    variant: Variant | None
-    reason: str
-    orders: Orders
-
-
 _FALLBACK_ORDERS = Orders(inputs=("NCHW",), outputs=("NCHW",))
 
 
@@ -95,9 +86,7 @@ class _Planner:
         self.kinds: dict[str, str] = {}
         self.packed: dict[str, HostCall] = {}
         self.weights: dict[str, Operand] = {}
-        self.slices: dict[
-            str, tuple[str, int]
-        ] = {}  # tensor -> (the Concat output it is written into, first channel)
+        self.slices: dict[str, Slice] = {}
         self.last_reader: dict[str, int] = {}
 
     def plan(self) -> Plan:
@@ -106,7 +95,7 @@ class _Planner:
             {n.name: n.op for n in self.graph.nodes} | {s: n.op for n in self.graph.nodes for s in n.sources},
         )
         chosen = [self._choose(node) for node in self.graph.nodes]
-        self._find_slices(chosen)
+        self.slices = find_slices(chosen, self.graph.outputs)
         for index, node in enumerate(self.graph.nodes):
             for name in node.inputs:
                 self.last_reader[name] = index
@@ -131,7 +120,7 @@ class _Planner:
             name=name, dtype=known.dtype, shape=known.extents, value=self.graph.constants.get(name)
         )
 
-    def _choose(self, node: Node) -> _Chosen:
+    def _choose(self, node: Node) -> Chosen:
         outputs = tuple(self._operand(name) for name in node.outputs if name and _is_known(self.graph, name))
         try:
             bound = registry.bind(node, self.graph)
@@ -154,12 +143,12 @@ class _Planner:
             orders = choice.variant.orders(problem)
         except MinicnnError as error:
             raise error.at(file=self.graph.file, node=node.name, operator=node.op) from None
-        return _Chosen(
-            node=node, problem=problem, variant=choice.variant, reason=choice.reason, orders=orders
-        )
+        return Chosen(node=node, problem=problem, variant=choice.variant, reason=choice.reason, orders=orders)
 
-    def _fall_back(self, node: Node, outputs: tuple[Operand, ...], why: UnsupportedError) -> _Chosen:
+    def _fall_back(self, node: Node, outputs: tuple[Operand, ...], why: UnsupportedError) -> Chosen:
         why.at(file=self.graph.file, node=node.name, operator=node.op)
+        if node.epilogue != Epilogue():
+            raise why.at(remedy="--fuse none, since the CPU evaluator knows no fused operators")
         if fallback.is_refused(node):
             raise why.at(remedy="this operator never falls back to the CPU evaluator")
         if not self.allow_fallback:
@@ -169,79 +158,20 @@ class _Planner:
         reason = "; ".join(
             [why.sentence, *(str(why.facts[key]) for key in ("tensor", "found") if key in why.facts)]
         )
-        return _Chosen(node=node, problem=problem, variant=None, reason=reason, orders=_FALLBACK_ORDERS)
-
-    # second pass: concatenations without copies
-
-    def _find_slices(self, chosen: list[_Chosen]) -> None:
-        """Marks tensors that their producers can write straight into the output of a Concat along the channels."""
-        order: dict[str, str] = {}
-        maker: dict[str, _Chosen] = {}
-        for choice in chosen:
-            for index, output in enumerate(choice.problem.outputs):
-                order[output.name] = self._output_order(choice, index, order)
-                maker[output.name] = choice
-        for choice in reversed(chosen):
-            inputs = [o for o in choice.problem.inputs if o is not None]
-            if (
-                choice.node.op != "Concat"
-                or choice.variant is None
-                or getattr(choice.problem.operator, "axis", None) != 1
-            ):
-                continue
-            if len(choice.problem.y.shape) != 4 or len({o.name for o in inputs}) != len(inputs):
-                continue
-            if any(o.shape[1] % NHWC.channel_pad for o in inputs[:-1]) or any(
-                o.dtype != "float32" for o in inputs
-            ):
-                continue
-            if any(self._why_no_slice(o, order, maker) for o in inputs):
-                continue
-            first = 0
-            for operand in inputs:
-                self.slices[operand.name] = (choice.problem.y.name, first)
-                first += operand.shape[1]
-            order[choice.problem.y.name] = "NHWC"
-
-    def _why_no_slice(self, operand: Operand, order: Mapping[str, str], maker: Mapping[str, _Chosen]) -> bool:
-        producer = maker.get(operand.name)
-        if (
-            producer is None
-            or producer.variant is None
-            or producer.variant.is_view
-            or operand.name in self.graph.outputs
-        ):
-            return True
-        return operand.name in self.slices or order[operand.name] != "NHWC"
-
-    def _output_order(self, choice: _Chosen, index: int, order: Mapping[str, str]) -> str:
-        """The order an output will have, as far as orders alone tell."""
-        said = choice.orders.outputs[min(index, len(choice.orders.outputs) - 1)]
-        data = [o for o in choice.problem.inputs if o is not None and not o.is_constant]
-        if said == "same":
-            return order.get(data[0].name, "NCHW") if data else "NCHW"
-        if said == "any":
-            rank = len(choice.problem.outputs[index].shape)
-            return (
-                "NHWC"
-                if any(len(o.shape) == rank >= 3 and order.get(o.name) == "NHWC" for o in data)
-                else "NCHW"
-            )
-        return said
+        return Chosen(node=node, problem=problem, variant=None, reason=reason, orders=_FALLBACK_ORDERS)
 
     # third pass: layouts, conversions, steps
 
-    def _lay_out(self, index: int, choice: _Chosen) -> None:
+    def _lay_out(self, index: int, choice: Chosen) -> None:
         node, variant = choice.node, choice.variant
-        said = choice.orders.inputs
         inputs = [
-            o if o is None or o.is_constant else self._in_order(o.name, said[min(i, len(said) - 1)])
+            o if o is None or o.is_constant else self._in_order(o.name, choice.input_order(i))
             for i, o in enumerate(choice.problem.inputs)
         ]
         orders = {o.name: o.layout.order for o in inputs if o is not None}
         x = inputs[0] if inputs else None
         outputs = tuple(
-            self._output(index, choice, i, x, self._output_order(choice, i, orders))
+            self._output(index, choice, i, x, choice.output_order(i, orders))
             for i in range(len(choice.problem.outputs))
         )
         data = tuple(o for o in inputs if o is not None and not o.is_constant)
@@ -263,10 +193,7 @@ class _Planner:
             call = HostCall(name=node.op, function=function, inputs=tuple(inputs), outputs=outputs)
             self.layers.append(replace(layer, steps=(call,), bytes_moved=layer.bytes_min))
             return
-        if (
-            all(o.name in self.slices and self.slices[o.name][0] == outputs[0].name for o in data)
-            and node.op == "Concat"
-        ):
+        if node.op == "Concat" and all(o.name in self.slices for o in data):
             self.layers.append(
                 replace(layer, variant="slices", reason="its inputs were written in place", bytes_min=0)
             )
@@ -325,35 +252,24 @@ class _Planner:
             )
         return self.laid_out[converted]
 
-    def _output(self, index: int, choice: _Chosen, position: int, x: Operand | None, order: str) -> Operand:
+    def _output(self, index: int, choice: Chosen, position: int, x: Operand | None, order: str) -> Operand:
         """Lays out one output: in its input's memory, in a Concat's, or in its own."""
         variant, output = choice.variant, choice.problem.outputs[position]
         if variant is not None and variant.is_view and x is not None and position == 0:
             return self._share(output.with_layout(view_layout(x, output)), x.name)
         if output.name in self.slices:
-            root = self._root(output.name)
-            if root not in self.places:
-                self._place(self._operand(root).with_layout(NHWC), "activation")
-            return self._share(output.with_layout(self._slice_layout(output.name)), root)
+            part = self.slices[output.name]
+            whole = self._operand(part.whole).with_layout(NHWC)
+            if whole.name not in self.places:
+                self._place(whole, "activation")
+            layout = replace(NHWC, channel_stride=whole.channels_padded, offset=part.first_channel)
+            return self._share(output.with_layout(layout), whole.name)
         if output.name in self.places:  # a Concat whose inputs have been written into it
             return self.laid_out[output.name]
         laid = output.with_layout(NHWC if order == "NHWC" and len(output.shape) >= 2 else PLAIN)
         if variant is not None and x is not None and self._may_overwrite(index, variant, x, laid):
             return self._share(laid, x.name)
         return self._place(laid, "activation")
-
-    def _root(self, name: str) -> str:
-        while name in self.slices:
-            name = self.slices[name][0]
-        return name
-
-    def _slice_layout(self, name: str) -> Layout:
-        offset = 0
-        while name in self.slices:
-            name, first = self.slices[name]
-            offset += first
-        stride = NHWC.channels_padded(self._operand(name).shape)
-        return replace(NHWC, channel_stride=stride, offset=offset)
 
     def _may_overwrite(self, index: int, variant: Variant, x: Operand, y: Operand) -> bool:
         """Whether y may take x's memory: nobody reads anything there any more, and both lie alike."""

@@ -1,7 +1,7 @@
 """What MaxPool and AveragePool share: their shapes, and the two ways over the image.
 
-An operator that derives from Pooling names its .cu file by `stem`; the entries are `stem` (NCHW) and `stem`_nhwc,
-with the parameters that Direct, Nhwc and `kernel_arguments` give.
+An operator that derives from Pooling names its .cu file by `stem`; the entries are `stem` (NCHW) and
+`stem`_nhwc, with the parameters that Direct, Nhwc and `kernel_arguments` give.
 """
 
 from __future__ import annotations

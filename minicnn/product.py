@@ -1,4 +1,4 @@
-"""Matrix products for Gemm and MatMul: matrices by their strides, so that a transpose or broadcast is no work.
+"""Products for Gemm and MatMul: matrices by their strides, so that a transpose or broadcast costs nothing.
 
 An operator that has `matrices(problem) -> Matrices` can list `Direct()` and `Blas()` among its variants.
 """

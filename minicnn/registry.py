@@ -67,7 +67,8 @@ class Problem:
     """One layer to be planned. Inputs an operator doesn't have are None.
 
     While a variant is being chosen the operands' layouts are PLAIN; in `steps` they are the chosen ones, packed
-    constants stand in the place of the originals, and `workspace` is there if the variant asked for one.
+    constants stand in the place of the originals, `workspace` is there if the variant asked for one, and `tables`
+    are those it made.
     """
 
     operator: Any
@@ -76,6 +77,7 @@ class Problem:
     epilogue: Epilogue = Epilogue()
     precision: str = "fp32"
     workspace: Operand | None = None
+    tables: tuple[Operand, ...] = ()
 
     @property
     def x(self) -> Operand:
@@ -117,6 +119,10 @@ class Variant:
 
     def workspace_bytes(self, problem: Problem) -> int:
         return 0
+
+    def tables(self, problem: Problem) -> tuple[np.ndarray, ...]:
+        """Constants that follow from attributes and shapes (which neighbours an output has, their weights)."""
+        return ()
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
         raise NotImplementedError
@@ -211,6 +217,8 @@ def bind(node: Node, graph: Graph) -> Bound:
         kept.pop()
     if "opset" in fields:
         values["opset"] = version
+    if "outputs" in fields:
+        values["outputs"] = len(node.outputs)
     unknown = set(values) - fields
     if unknown:
         raise UnsupportedError(

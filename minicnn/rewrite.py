@@ -100,7 +100,8 @@ class _Rewriter:
         node = self.nodes[index]
         assert node is not None
         reader = self._only_reader(node.outputs[0]) if len(node.outputs) == 1 else None
-        if reader is None or not self.types[node.outputs[0]].is_known:
+        made = self.types.get(node.outputs[0])
+        if reader is None or made is None or not made.is_known:
             return None
         after = self.nodes[reader]
         assert after is not None

@@ -1,11 +1,11 @@
-"""What every operator test does: a case, a variant, a device; the definition in float64; guards around all memory.
+"""What every operator test does: a case, a variant, a device; the definition in float64; guarded memory.
 
     @pytest.mark.parametrize(*harness.grid("MaxPool"))
     def test_maxpool(case, variant, device):
         harness.check("MaxPool", case, variant, device)
 
-`check` runs a variant's steps directly on a device: no planner, no reused memory: a fault is the kernel's. It does
-so for every arrangement in memory that the variant says it honours, each once more with a NaN in the input.
+`check` runs a variant's steps directly on a device: no planner, no reused memory: a fault is the kernel's. It
+does so for every arrangement in memory that the variant honours, each once more with a NaN in the input.
 """
 
 from __future__ import annotations

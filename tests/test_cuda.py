@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from simgpu import build
 
-from minicnn import kernels
+from minicnn import cache, kernels
 from minicnn.device import nvcc
 from minicnn.errors import BuildError
 
 ROOT = Path(__file__).parent.parent
 PTX = b"// made by\n.version 9.0\n.target sm_75\n.address_size 64\n\n.visible .entry f()\n{\n\tret;\n}\n"
 PTXAS = shutil.which("ptxas")
+OPEN = """
+from minicnn.device import open_device
+from minicnn.errors import DeviceError
+try:
+    open_device("NAME")
+except DeviceError as error:
+    print(error)
+"""
+# name: the device asked for, how many there are, whether the driver is of CUDA 12, what is said
+SITUATIONS = {
+    "a GPU too many": ("cuda:7", "2", False, "no such GPU; found: cuda:7; accepted: cuda:0, cuda:1"),
+    "no GPU": ("cuda", "0", False, "sees no GPU"),
+    "an older driver": ("cuda", "1", True, "older than the CUDA that PyCUDA was built for"),
+}
+needs_gpu_tools = pytest.mark.skipif(
+    nvcc.find() is None or importlib.util.find_spec("pycuda") is None,
+    reason="nvcc or PyCUDA isn't installed (python tools/build_pycuda.py --install)",
+)
 needs_nvcc = pytest.mark.skipif(nvcc.find() is None, reason="nvcc is neither on PATH nor in NVIDIA's wheels")
 
 
@@ -87,6 +108,48 @@ def test_a_kernel_that_does_not_compile_names_its_line(tmp_path: Path) -> None:
     path.write_text('#include "kernel.cuh"\nKERNEL(wrong)(float* x) { x[0] = nothing; }\n')
     with pytest.raises(BuildError, match=r'wrong.cu\(2\).*"nothing" is undefined'):
         nvcc.ptx(str(path), (), 80)
+
+
+@needs_gpu_tools
+def test_the_contract_on_the_simulated_gpu() -> None:
+    """Every check of tools/cuda_contract.py, and three operators' cases, by the real PyCUDA."""
+    done = on_simulated_gpu([str(ROOT / "tools" / "cuda_contract.py")], SIMGPU_DEVICES="2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skip" not in done.stdout, done.stdout
+
+
+@needs_gpu_tools
+def test_a_network_gives_what_the_host_gives() -> None:
+    program = """
+import numpy as np, minicnn
+model = minicnn.load("models/mtcnn_rnet.onnx", shapes={"x": (2, 3, 24, 24)})
+x = np.random.default_rng(0).uniform(-1, 1, (2, 3, 24, 24)).astype(np.float32)
+host, gpu = (model.plan(device=name).run(x) for name in ("host", "cuda"))
+for name in host:
+    assert np.abs(host[name] - gpu[name]).max() <= 1e-5 * np.abs(host[name]).max(), name
+print(sorted(gpu))
+"""
+    done = on_simulated_gpu(["-c", program])
+    assert done.returncode == 0 and "boxes" in done.stdout, done.stdout + done.stderr
+
+
+@needs_gpu_tools
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_gpu_that_cannot_be_used_is_one_sentence(name: str) -> None:
+    device, count, is_old_driver, sentence = SITUATIONS[name]
+    program = OPEN.replace("NAME", device)
+    done = on_simulated_gpu(["-c", program], is_old_driver=is_old_driver, SIMGPU_DEVICES=count)
+    assert sentence in done.stdout and not done.stderr, done.stdout + done.stderr
+
+
+def on_simulated_gpu(
+    arguments: list[str], *, is_old_driver: bool = False, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Python in a process whose loader finds the stand-in driver first."""
+    folder = build.build(cache.folder("simgpu"), is_old_driver=is_old_driver)
+    environment = os.environ | {"LD_LIBRARY_PATH": str(folder)} | settings
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
 
 
 @needs_nvcc

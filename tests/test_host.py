@@ -1,7 +1,7 @@
-"""The host device: kernels give numpy's results, checked builds find planted faults, command lists, products, builds.
+"""The host device: kernels, planted faults, sanitizers, command lists, products, builds, the cache.
 
-Run as a program it runs kernels of this file in a checked build, for the sanitizers must be there before Python starts:
-`python tests/test_host.py address beyond_shared`.
+Run as a program it runs kernels of this file in a checked build, for the sanitizers must be there before
+Python starts: `python tests/test_host.py address beyond_shared`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ ORDERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One launch: its arrays by parameter name, and what the outputs must then be (None: that is the question)."""
+    """One launch: its arrays by parameter name, and what the outputs must then be (None: not known)."""
 
     file: str = "good.cu"
     grid: tuple[int, int, int]
@@ -60,7 +60,7 @@ def zeros(*shape: int) -> np.ndarray:
 def _shuffles() -> Case:
     x = randoms(64) * 4
     warps, lane = x.reshape(2, 32), np.arange(32)
-    ballot = ((warps > 0) << np.arange(32)).sum(axis=1) >> 16
+    ballot = ((warps > 0) * 2 ** np.arange(32)).sum(axis=1) // 2**16
     tree = warps.copy()
     for distance in (16, 8, 4, 2, 1):
         tree[:, :distance] += tree[:, distance : 2 * distance]
@@ -72,7 +72,10 @@ def _shuffles() -> Case:
         warps[:, np.where(lane >= 2, lane - 2, lane)],
         warps[:, np.where(lane % 16 + 4 < 16, lane + 4, lane)],
         warps[:, lane // 8 * 8 + 3],
-        *(np.repeat(v[:, None], 32, axis=1) for v in (ballot, tree[:, 0], warps.max(axis=1), votes)),
+        *(
+            np.repeat(np.reshape(v, (2, 1)), 32, axis=1)
+            for v in (ballot, tree[:, 0], warps.max(axis=1), votes)
+        ),
     ]
     expected = np.stack(rows).reshape(10, 64).astype(np.float32)
     return Case(
@@ -186,11 +189,12 @@ GOOD: dict[str, Callable[[], Case]] = {
     "scale": _scale,
     "where": _where,
     "reverse": lambda: Case(
-        grid=(4, 1, 1), block=(1024, 1, 1), inputs={"x": X}, outputs={"y": zeros(4096)}, expected={"y": _by_blocks(X, 1024)}
+        grid=(4, 1, 1), block=(1024, 1, 1), inputs={"x": X}, outputs={"y": zeros(4096)},
+        expected={"y": _by_blocks(X, 1024)},
     ),
     "reverse_dynamic": lambda: Case(
-        grid=(64, 1, 1), block=(64, 1, 1), inputs={"x": X}, outputs={"y": zeros(4096)}, expected={"y": _by_blocks(X, 64)},
-        scalars={"times": 3}, shared_bytes=256,
+        grid=(64, 1, 1), block=(64, 1, 1), inputs={"x": X}, outputs={"y": zeros(4096)},
+        expected={"y": _by_blocks(X, 64)}, scalars={"times": 3}, shared_bytes=256,
     ),
     "matmul": _matmul,
     "shuffles": _shuffles,
@@ -243,7 +247,7 @@ FAULTS: dict[str, Case] = {
 
 
 def run(device: HostDevice, entry: str, case: Case) -> dict[str, np.ndarray]:
-    """Launches the case with every array in device memory of its own, to the byte, and returns the outputs."""
+    """Launches the case, every array in device memory of its own, to the byte; returns the outputs."""
     arrays = case.inputs | case.outputs
     pointers = {name: device.alloc(array.nbytes) for name, array in arrays.items()}
     for name, array in arrays.items():
@@ -295,6 +299,21 @@ def test_good_kernels_pass_every_order(entry):
         device = HostDevice(check=check)
         assert_right(case, run(device, entry, case))
         device.close()
+
+
+def test_kernels_run_without_the_assembler(monkeypatch):
+    """The stack switch of other processors, ucontext, gives the same."""
+
+    def runtime_library(level, check):
+        library = host_build.runtime_library(level, check)
+        return replace(library, flags=(*library.flags, "-DMINICNN_UCONTEXT"), key=library.key[::-1])
+
+    monkeypatch.setattr("minicnn.device.host.runtime_library", runtime_library)
+    device = HostDevice(threads=2)
+    for entry in ("reverse", "matmul", "shuffles", "histogram"):
+        case = GOOD[entry]()
+        assert_right(case, run(device, entry, case))
+    device.close()
 
 
 def outcomes(entry: str) -> list[bytes]:
@@ -534,8 +553,8 @@ def test_a_forked_process_has_threads_again():
 
 # (batch, m, n, k); odd, one row, one column, wide, tall, deep, empty depth
 PRODUCTS = [
-    (1, 1, 1, 1), (1, 7, 13, 5), (1, 1, 1000, 257), (3, 1, 65, 31), (1, 300, 1, 129), (1, 17, 900, 33), (1, 500, 19, 64),
-    (5, 33, 29, 31), (2, 130, 140, 150), (1, 64, 64, 2000), (64, 4, 4, 3), (1, 3, 4, 0),
+    (1, 1, 1, 1), (1, 7, 13, 5), (1, 1, 1000, 257), (3, 1, 65, 31), (1, 300, 1, 129), (1, 17, 900, 33),
+    (1, 500, 19, 64), (5, 33, 29, 31), (2, 130, 140, 150), (1, 64, 64, 2000), (64, 4, 4, 3), (1, 3, 4, 0),
 ]  # fmt: skip
 
 
@@ -546,7 +565,7 @@ def assert_product(
     random = np.random.default_rng(5)
 
     def stored(rows: int, columns: int, extra: int) -> np.ndarray:
-        """Matrices whose rows lie `extra` elements further apart, NaN between; batches 3 elements further apart."""
+        """Matrices whose rows lie `extra` elements further apart, batches 3 elements; NaN between."""
         whole = np.full((batch, rows * (columns + extra) + 3), np.nan, np.float32)
         inner = whole[:, : rows * (columns + extra)].reshape(batch, rows, columns + extra)
         inner[:, :, :columns] = random.uniform(-1, 1, (batch, rows, columns))

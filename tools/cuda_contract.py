@@ -33,6 +33,7 @@ from minicnn import kernels  # noqa: E402
 from minicnn.device import nvcc  # noqa: E402
 from minicnn.device.base import Address  # noqa: E402
 from minicnn.device.cuda import STAGE_BYTES, CudaDevice  # noqa: E402
+from minicnn.device.cuda_driver import facts  # noqa: E402
 from minicnn.errors import BuildError, DeviceError  # noqa: E402
 from minicnn.graph import TensorType  # noqa: E402
 from minicnn.ops.conv import Conv  # noqa: E402
@@ -203,6 +204,31 @@ def two_devices_at_once(device: CudaDevice) -> None:
     expect(DeviceError, "no such GPU", lambda: CudaDevice(99))
 
 
+@check
+def two_gpus_in_turn(device: CudaDevice) -> None:
+    """Each computes on its own memory, whichever was used last. Left out where there is one GPU."""
+    if len(facts().gpus) < 2:
+        return
+    other = CudaDevice(1)
+    kernel = Kernel(file=KERNELS, entry="twice")
+    actions = []
+    memories = []
+    for gpu, seed in ((device, 21), (other, 22)):
+        values = numbers(100, seed=seed)
+        memory = Memory(gpu, x=values, y=np.zeros_like(values))
+        x, y = View(tensor="x"), View(tensor="y")
+        (step,) = kernels.launch(kernel, grid=(1, 1, 1), block=(128, 1, 1), x=x, y=y, n=100)
+        actions.append(gpu.launch(step, memory.address))
+        memories.append(memory)
+    for index in (0, 1, 1, 0):
+        memory = memories[index]
+        memory.put("x", memory.arrays["x"])
+        actions[index]()
+        assert (memory.get("y") == 2 * memory.arrays["x"]).all()
+    memories[0].__exit__()
+    other.close()
+
+
 # --- launches
 
 
@@ -366,12 +392,13 @@ def a_graph_replays_what_the_stream_did(device: CudaDevice) -> None:
             Copy(source=View(tensor="y"), target=View(tensor="z"), nbytes=x.nbytes),
             Fill(target=View(tensor="z"), nbytes=400, pattern=0x40000000),
         ]
-        events = [device.event() for _ in range(len(steps) + 1)]
-        actions = [device.record(events[0])]
-        for step, event in zip(steps, events[1:], strict=True):
-            actions += [device.prepare(step, memory.address), device.record(event)]
+        before, *events = [device.event() for _ in range(len(steps) + 2)]
+        actions = [device.prepare(step, memory.address) for step in steps]
+        bounded = [device.record(events[0])]
+        for action, event in zip(actions, events[1:], strict=True):
+            bounded += [action, device.record(event)]
         calls: list[int] = []
-        replay = device.capture([lambda: calls.append(1), *actions])
+        replay = device.capture([lambda: calls.append(1), *bounded])
         assert not device.capture_failure, device.capture_failure
         assert len(calls) == 2, "run once, so that all is loaded, and captured once"
         for seed in (7, 8):
@@ -380,10 +407,28 @@ def a_graph_replays_what_the_stream_did(device: CudaDevice) -> None:
                 action()
             by_stream = memory.get("z")
             memory.put("z", x)
+            device.record(before)()
             replay()
             assert (memory.get("z") == by_stream).all() and len(calls) == 2
             device.sync()
-            assert all(device.elapsed_us(a, b) >= 0 for a, b in zip(events, events[1:], strict=False))
+            pairs = itertools.pairwise([before, *events])
+            assert all(device.elapsed_us(a, b) >= 0 for a, b in pairs), "events of another run"
+
+
+@check
+def a_product_in_a_graph(device: CudaDevice) -> None:
+    step = next(iter(gemms()))
+    a, b, c = (numbers(256, seed=seed) for seed in (4, 5, 6))
+    with Memory(device, a=a, b=b, c=c) as memory:
+        product = device.gemm(step, memory.address)
+        replay = device.capture([product])
+        assert not device.capture_failure, device.capture_failure
+        memory.put("c", c)
+        product()
+        by_stream = memory.get("c")
+        memory.put("c", c)
+        replay()
+        assert (memory.get("c") == by_stream).all()
 
 
 # --- operators
@@ -415,9 +460,11 @@ def close_after_a_fault(device: CudaDevice) -> None:
     """Gives the context back, whatever state it is in, and may be called again."""
     device.close()
     device.close()
-    flags, active = ctypes.c_uint(), ctypes.c_int()
-    state = ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState
-    asked = state(0, ctypes.byref(flags), ctypes.byref(active))
+    driver = ctypes.CDLL("libcuda.so.1")
+    current, flags, active = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_int()
+    driver.cuCtxGetCurrent(ctypes.byref(current))
+    assert not current.value, "a context is left current"
+    asked = driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active))
     assert asked == NOT_SUPPORTED or (asked, active.value) == (0, 0), "the primary context is still retained"
 
 

@@ -1,7 +1,7 @@
 """The host device: the same .cu files on the CPU's threads, products through numpy's BLAS.
 
-Everything has run when a call returns. An action is an array of commands (cuda/host_runtime.h) that one C call runs;
-capturing actions joins their arrays.
+Everything has run when a call returns. An action is an array of commands (cuda/host_runtime.h) that one C
+call runs; capturing actions joins their arrays.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class _Commands:
 class HostDevice(Device):
     """The CPU as a device.
 
-    `threads`: CPU threads that share a launch, the caller's among them; None: one for each core this process may use.
-    `check`: a build that looks for faults in kernels, on one thread (host_build.Check).
+    `threads`: CPU threads that share a launch, the caller's among them; None: one for each core that this
+    process may use. `check`: a build that looks for faults in kernels, on one thread (host_build.Check).
 
-    Raises    DeviceError: a processor that isn't known, no threads; BuildError: no compiler where one is needed
+    Raises    DeviceError: an unknown processor, no threads; BuildError: no compiler where one is needed
     """
 
     def __init__(self, threads: int | None = None, check: Check | None = None):
@@ -318,7 +318,7 @@ class _Sequence:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: its affinity, hyper-threads counted once, and its control group's share."""
+    """Cores that this process may use: of its affinity, hyper-threads once; at most its group's share."""
     cores = set()
     for cpu in os.sched_getaffinity(0):
         try:

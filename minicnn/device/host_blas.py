@@ -1,7 +1,8 @@
 """The BLAS that numpy carries: its cblas_sgemm as a pointer, and its number of threads.
 
-Its own threads spin and fight the pool's (two-thread OpenBLAS took 24 ms instead of 1.1 with another process on the
-machine), so while a host device is open it runs on one thread, and products are split over the pool instead.
+Its own threads spin and fight the pool's (two-thread OpenBLAS took 24 ms instead of 1.1 with another process
+on the machine), so while a host device is open it runs on one thread, and products are split over the pool
+instead.
 """
 
 from __future__ import annotations

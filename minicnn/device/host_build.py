@@ -1,7 +1,8 @@
 """Kernels for the CPU: a .cu file, wrapped by host_shim.h, through the C++ compiler into a shared library.
 
-Libraries that were built when the package was installed are used where they fit what is asked for (no compiler is needed
-then); else they are compiled and kept in the cache. A library's name carries a hash of all that went into it.
+Libraries that were built when the package was installed are used where they fit what is asked for (no
+compiler is needed then); else they are compiled and kept in the cache. A library's name carries a hash of
+all that went into it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache as once
 from pathlib import Path
 
 from minicnn import cache
@@ -42,8 +43,8 @@ _X86_LEVELS = {
 _ARM_LEVEL = "armv8-a"
 # The compiler may contract and reorder signs of zero, but NaN and infinity keep their meaning.
 _FLAGS = (
-    "-std=c++17 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros -fno-strict-aliasing"
-    " -fvisibility=hidden -fPIC -shared"
+    "-std=c++17 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros"
+    " -fno-strict-aliasing -fvisibility=hidden -fPIC -shared"
 ).split()
 _SANITIZER_FLAGS = {
     "address": "-fsanitize=address -fsanitize-sections=mc_shared",
@@ -60,10 +61,10 @@ _ERROR_LINE = re.compile(
 class Check:
     """A checked build: shared memory NaN-filled before each block, divergent barriers refused, one thread.
 
-    `order` is that of a block's threads and a grid's blocks: "forward", "reverse", or "random" from `seed`. Results that
-    depend on it point to a missing barrier. `sanitize`: "", or of "address", "undefined" (also both, with a comma) or
-    "thread" (only for kernels that compile inside a struct, host_shim.h); the process must then have been started with
-    `sanitizer_environment`.
+    `order` is that of a block's threads and a grid's blocks: "forward", "reverse", or "random" from `seed`.
+    Results that depend on it point to a missing barrier. `sanitize`: "", or of "address", "undefined" (also
+    both, with a comma) or "thread" (only for kernels that compile inside a struct, host_shim.h); the process
+    must then have been started with `sanitizer_environment`.
     """
 
     order: str = "forward"
@@ -83,7 +84,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """One shared library to be: what is compiled, and from what all it is made (`key`, the compiler aside)."""
+    """One shared library to be: what is compiled, and a hash of all it is made from but the compiler."""
 
     name: str  # "relu", "runtime"
     level: str
@@ -113,7 +114,7 @@ def prebuilt_folder() -> Path:
     return Path(__file__).parent.parent / "prebuilt"
 
 
-@lru_cache(maxsize=None)
+@once
 def cpu_level() -> str:
     """The best level that this processor has.
 
@@ -139,7 +140,7 @@ def levels() -> tuple[str, ...]:
     return (_ARM_LEVEL,) if platform.machine() == "aarch64" else tuple(_X86_LEVELS)
 
 
-@lru_cache(maxsize=None)
+@once
 def cpu_facts() -> Mapping[str, str]:
     """The first processor's lines of /proc/cpuinfo."""
     try:
@@ -237,7 +238,7 @@ def build(libraries: Iterable[Library]) -> dict[Library, Path]:
 
 
 def prebuild(into: Path, levels: Sequence[str]) -> list[Path]:
-    """Compiles the runtime and every kernel file with its default macros into a folder: called when installing.
+    """Compiles the runtime and every kernel file with its default macros: called when installing.
 
     Raises    BuildError: a kernel doesn't compile, or there is no compiler
     """
@@ -301,7 +302,7 @@ def _flags(level: str, check: Check | None) -> list[str]:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """One process at a time; where the file system has no locks, each for itself (files still appear whole)."""
+    """One process at a time; where files can't be locked, each for itself: they still appear whole."""
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -79,8 +79,10 @@ void wait_all(Block& b, Warp& w, const Instruction&, uint32_t mask) {
 
 void Block::start_copy(Warp& warp, const Instruction& i, const AsyncCopy& c) {
   if (!options.check_races && !options.check_uninitialised) return;
-  const auto v = shadow.start_copy(c.shared_offset, c.bytes, warp.first_thread() + c.lane, c.instruction, checks());
-  if (v.kind != SharedShadow::Verdict::fine) report_shared(v, warp, i, c.lane, Access::store);
+  SharedShadow::Verdict v;
+  const int thread = warp.first_thread() + c.lane;
+  if (shadow.start_copy(c.shared_offset, c.bytes, thread, c.instruction, checks(), &v)) return;
+  report_shared(v, warp, i, c.lane, Access::store);
 }
 
 // Lands what the lanes have committed, except their newest groups_kept groups.

@@ -15,7 +15,7 @@ from pathlib import Path
 from minicnn.errors import BuildError
 
 SOURCES = Path(__file__).parent
-# -frounding-math: directed rounding is done in the host's rounding modes; contraction would fuse what PTX does not.
+# Directed rounding is done in the host's rounding modes; contraction would fuse what PTX does not.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-frounding-math", "-ffp-contract=off")
 LIBRARY = "libminicnnsim.so"
 

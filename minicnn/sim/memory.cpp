@@ -77,8 +77,10 @@ void Block::check_shared(Warp& warp, const Instruction& i, int lane, size_t offs
   const auto kind = access == Access::load    ? SharedShadow::Kind::read
                     : access == Access::store ? SharedShadow::Kind::write
                                               : SharedShadow::Kind::atomic;
-  const auto v = shadow.access(offset, bytes, warp.first_thread() + lane, instruction_index(i), kind, checks());
-  if (v.kind != SharedShadow::Verdict::fine) report_shared(v, warp, i, lane, access);
+  SharedShadow::Verdict v;
+  const int thread = warp.first_thread() + lane;
+  if (shadow.access(offset, bytes, thread, instruction_index(i), kind, checks(), &v)) return;
+  report_shared(v, warp, i, lane, access);
 }
 
 void Block::report_shared(const SharedShadow::Verdict& v, const Warp& warp, const Instruction& i, int lane,

@@ -32,7 +32,7 @@ bool SharedShadow::ordered(const Trace& earlier, int thread) const {
   return warp == other && earlier.stamp <= lane_known(warp, thread % WARP, earlier.thread % WARP);
 }
 
-SharedShadow::Verdict SharedShadow::check(Cell& cell, const Trace& now, Kind kind, Checks checks) const {
+SharedShadow::Verdict SharedShadow::check(const Cell& cell, const Trace& now, Kind kind, Checks checks) const {
   Verdict v;
   if (checks.races && cell.in_flight) {
     v.kind = Verdict::in_flight;
@@ -74,19 +74,32 @@ void SharedShadow::record_read(Cell& cell, const Trace& now) {
   if (same_warp && now.thread / WARP != cell.read[0].thread / WARP) cell.read[1] = now;
 }
 
-SharedShadow::Verdict SharedShadow::access(size_t offset, size_t bytes, int thread, int instruction, Kind kind,
-                                           Checks checks) {
+bool SharedShadow::access(size_t offset, size_t bytes, int thread, int instruction, Kind kind, Checks checks,
+                          Verdict* verdict) {
   const Trace now{now_, static_cast<uint16_t>(thread), instruction};
+  const Stamp settled = known_of_all_[static_cast<size_t>(thread / WARP)];  // up to here all is ordered before now
   const size_t first = offset / granule_, last = (offset + bytes - 1) / granule_;
   for (size_t k = first; k <= last; ++k) {
     Cell& cell = cells_[k];
-    Verdict v = check(cell, now, kind, checks);
+    // Nearly all accesses read what was written before the last barrier: no more than this for them.
+    const bool is_quiet = !cell.in_flight && cell.write.stamp <= settled && cell.write.stamp >= block_start_;
+    if (is_quiet && kind == Kind::read) {
+      Trace& reader = cell.read[0];
+      if (reader.stamp <= settled || reader.thread == now.thread) {
+        reader = now;
+      } else {
+        record_read(cell, now);
+      }
+      continue;
+    }
+    const Verdict v = check(cell, now, kind, checks);
     if (v.kind != Verdict::fine) {
-      v.offset = k * granule_;
-      return v;
+      *verdict = v;
+      verdict->offset = k * granule_;
+      return false;
     }
     if (kind == Kind::read) {
-      if (checks.races) record_read(cell, now);
+      record_read(cell, now);
       continue;
     }
     const bool joins_others = kind == Kind::atomic && cell.write_is_atomic && !ordered(cell.write, thread);
@@ -94,24 +107,14 @@ SharedShadow::Verdict SharedShadow::access(size_t offset, size_t bytes, int thre
     if (joins_others) cell.write.thread = SEVERAL;
     cell.write_is_atomic = kind == Kind::atomic;
   }
-  return {};
+  return true;
 }
 
-SharedShadow::Verdict SharedShadow::start_copy(size_t offset, size_t bytes, int thread, int instruction,
-                                               Checks checks) {
-  const Trace now{now_, static_cast<uint16_t>(thread), instruction};
-  const size_t first = offset / granule_, last = (offset + bytes - 1) / granule_;
-  for (size_t k = first; k <= last; ++k) {
-    Verdict v = check(cells_[k], now, Kind::write, checks);
-    if (v.kind != Verdict::fine) {
-      v.offset = k * granule_;
-      return v;
-    }
-    cells_[k].write = now;
-    cells_[k].write_is_atomic = 0;
-    cells_[k].in_flight = 1;
-  }
-  return {};
+bool SharedShadow::start_copy(size_t offset, size_t bytes, int thread, int instruction, Checks checks,
+                              Verdict* verdict) {
+  if (!access(offset, bytes, thread, instruction, Kind::write, checks, verdict)) return false;
+  for (size_t k = offset / granule_; k <= (offset + bytes - 1) / granule_; ++k) cells_[k].in_flight = 1;
+  return true;
 }
 
 void SharedShadow::finish_copy(size_t offset, size_t bytes) {

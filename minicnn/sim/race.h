@@ -39,11 +39,11 @@ class SharedShadow {
   struct Checks {
     bool races, uninitialised;
   };
-  // Checks the access and, when it is fine, records it.
-  Verdict access(size_t offset, size_t bytes, int thread, int instruction, Kind kind, Checks checks);
+  // Checks the access and, when it is fine, records it; otherwise says why not.
+  bool access(size_t offset, size_t bytes, int thread, int instruction, Kind kind, Checks checks, Verdict* verdict);
 
   // cp.async: from its start to its wait nobody may touch the bytes; landing counts as a write by the issuing thread.
-  Verdict start_copy(size_t offset, size_t bytes, int thread, int instruction, Checks checks);
+  bool start_copy(size_t offset, size_t bytes, int thread, int instruction, Checks checks, Verdict* verdict);
   void finish_copy(size_t offset, size_t bytes);
 
   // Barriers. Known is what the participants of a block barrier have brought together so far.
@@ -68,7 +68,7 @@ class SharedShadow {
 
   bool ordered(const Trace& earlier, int thread) const;
   void record_read(Cell& cell, const Trace& now);
-  Verdict check(Cell& cell, const Trace& now, Kind kind, Checks checks) const;
+  Verdict check(const Cell& cell, const Trace& now, Kind kind, Checks checks) const;
   Stamp& known(int warp, int other) { return known_[static_cast<size_t>(warp * warps_ + other)]; }
   Stamp known(int warp, int other) const { return known_[static_cast<size_t>(warp * warps_ + other)]; }
   Stamp& lane_known(int warp, int lane, int other) {

@@ -11,7 +11,8 @@
 static constexpr int TILE = 16;
 
 // y[i] = a * x[i] + b, with a tail and arguments of every type
-KERNEL(scale)(const float* __restrict__ x, float* __restrict__ y, int n, unsigned step, long long offset, double a, float b) {
+KERNEL(scale)(const float* __restrict__ x, float* __restrict__ y, int n, unsigned step, long long offset, double a,
+              float b) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     y[i * step + offset] = float(a) * x[i] + b;

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache as remember
 from pathlib import Path
 
 from minicnn import cache
@@ -41,7 +41,7 @@ def find_nvcc() -> Path | None:
     return None
 
 
-@lru_cache(maxsize=None)
+@remember
 def cuda_include() -> Path:
     """The folder that holds cuda.h: nvcc's own, that of a toolkit, or that of an NVIDIA wheel.
 
@@ -67,7 +67,7 @@ def cuda_include() -> Path:
 
 
 def _folders_of(nvcc: Path) -> list[Path]:
-    """What nvcc passes to its compiler, asked of nvcc itself since it may be a script that calls another one."""
+    """What nvcc passes to its compiler, asked of nvcc itself: it may be a script that calls another one."""
     dry = subprocess.run(
         [str(nvcc), "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True, check=False
     )
@@ -103,7 +103,9 @@ def ptx(name: str, architecture: str = "sm_80") -> str:
 
 
 def build(into: Path, *, is_old_driver: bool = False) -> Path:
-    """The folder with libcuda.so.1 and libcublas.so.13, below `into`; `is_old_driver`: without CUDA 13's functions.
+    """The folder with libcuda.so.1 and libcublas.so.13, below `into`.
+
+    `is_old_driver`: without the functions that CUDA 13 brought.
 
     Raises  BuildError where there is no compiler or no cuda.h.
     """
@@ -136,12 +138,16 @@ def _build_libraries(
     compiler: list[str], include: Path, simulator: Path, scratch: Path, made: Path, is_old_driver: bool
 ) -> None:
     shutil.copy(simulator, made)
-    (scratch / "cuda_stubs.c").write_text(stubs(cuda_names(compiler, include), "simgpu: {} is not simulated", 801))
+    (scratch / "cuda_stubs.c").write_text(
+        stubs(cuda_names(compiler, include), "simgpu: {} is not simulated", 801)
+    )
     (scratch / "cublas_stubs.c").write_text(stubs(cublas_names(), "simgpu: {} is not simulated", 15))
     sources = [*sorted(DRIVER.glob("*.cpp")), *sorted(scratch.glob("*_stubs.c"))]
 
     def compile_one(source: Path) -> Path:
-        flags = ["-x", "c", "-w", "-fPIC"] if source.suffix == ".c" else [*FLAGS, "-I", str(sim_build.SOURCES)]
+        flags = (
+            ["-x", "c", "-w", "-fPIC"] if source.suffix == ".c" else [*FLAGS, "-I", str(sim_build.SOURCES)]
+        )
         target = scratch / f"{source.stem}.o"
         sim_build.run(
             [*compiler, *flags, "-I", str(include), "-c", str(source), "-o", str(target)],
@@ -196,5 +202,7 @@ def stubs(names: list[str], message: str, status: int) -> str:
     lines = ["#include <stdio.h>"]
     for name in sorted(set(names)):
         text = message.format(name)
-        lines.append(f'__attribute__((weak)) int {name}(void) {{ fprintf(stderr, "{text}\\n"); return {status}; }}')
+        lines.append(
+            f'__attribute__((weak)) int {name}(void) {{ fprintf(stderr, "{text}\\n"); return {status}; }}'
+        )
     return "\n".join(lines) + "\n"

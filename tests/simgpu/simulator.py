@@ -5,24 +5,30 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache as remember
 
 import numpy as np
+from simgpu import build
 
 from minicnn import cache
 from minicnn.sim import build as sim_build
-from simgpu import build
 
 KINDS = (
-    "fine parse unsupported out_of_bounds misaligned uninitialised barrier collective race async_copy endless "
-    "launch trap"
+    "fine parse unsupported out_of_bounds misaligned uninitialised barrier collective race async_copy "
+    "endless launch trap"
 ).split()
 
 
 class KernelInfo(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)
-        for name in ("parameter_bytes", "parameter_count", "static_shared_bytes", "local_bytes", "max_threads")
+        for name in (
+            "parameter_bytes",
+            "parameter_count",
+            "static_shared_bytes",
+            "local_bytes",
+            "max_threads",
+        )
     ]
 
 
@@ -32,7 +38,7 @@ class SimulatorFault(Exception):
         self.kind = kind
 
 
-@lru_cache(maxsize=None)
+@remember
 def library() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(sim_build.build(cache.folder("simgpu"))))
     void, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
@@ -108,13 +114,22 @@ class Simulator:
                 self.lib.sim_unregister(self.machine, address)
             self.last_fault = fault
 
-    def run(self, kernel: str, *arguments: object, grid: object = 1, block: object = 32, shared: int = 0) -> None:
+    def run(
+        self, kernel: str, *arguments: object, grid: object = 1, block: object = 32, shared: int = 0
+    ) -> None:
         """Launches. Arrays of rank 1 and more are passed by address, numpy scalars by value."""
         arrays = [a for a in arguments if isinstance(a, np.ndarray) and a.ndim]
         packed = pack(arguments)
         with self._registered(arrays):
             code = self.lib.sim_launch(
-                self.machine, self.module, kernel.encode(), extent(grid), extent(block), shared, packed, len(packed)
+                self.machine,
+                self.module,
+                kernel.encode(),
+                extent(grid),
+                extent(block),
+                shared,
+                packed,
+                len(packed),
             )
         if code:
             raise SimulatorFault(KINDS[code], self.last_fault[0].decode())
@@ -139,7 +154,7 @@ def extent(size: object) -> ctypes.Array[ctypes.c_uint]:
 
 
 def pack(arguments: Sequence[object]) -> bytes:
-    """Parameters as a kernel lays them out: each aligned to its size, structs to their widest field (16 at most)."""
+    """Parameters as a kernel lays them out: each aligned to its size, structs to their widest field."""
     out = b""
     for argument in arguments:
         if isinstance(argument, np.ndarray) and argument.ndim:
