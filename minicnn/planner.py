@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from minicnn import fallback, memory, registry
 from minicnn.choose import Chosen, check_wanted, choose
 from minicnn.errors import MinicnnError, UnsupportedError
@@ -85,6 +87,7 @@ class _Planner:
         self.sizes: dict[str, int] = {}  # buffer -> bytes
         self.kinds: dict[str, str] = {}
         self.packed: dict[str, HostCall] = {}
+        self.tables: dict[str, Operand] = {}
         self.weights: dict[str, Operand] = {}
         self.slices: dict[str, Slice] = {}
         self.last_reader: dict[str, int] = {}
@@ -201,6 +204,7 @@ class _Planner:
         problem = replace(choice.problem, inputs=tuple(inputs), outputs=outputs)
         workspace_bytes = variant.workspace_bytes(problem)
         ready = self._with_packed(problem, variant)
+        ready = replace(ready, tables=self._tables(node, variant.tables(problem)))
         if workspace_bytes:
             workspace = Operand(
                 name=f"{node.name}:workspace", dtype="float32", shape=(-(-workspace_bytes // 4),)
@@ -292,6 +296,15 @@ class _Planner:
         self.laid_out[operand.name] = operand
         self.places[operand.name] = self.places[owner]
         return operand
+
+    def _tables(self, node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[Operand, ...]:
+        """Constants that a variant has made, as weights of the plan."""
+        made = tuple(
+            Operand(name=f"{node.name}:table{i}", dtype=a.dtype.name, shape=a.shape, value=a)
+            for i, a in enumerate(arrays)
+        )
+        self.tables.update({operand.name: operand for operand in made})
+        return made
 
     def _with_packed(self, problem: Problem, variant: Variant) -> Problem:
         """Puts packed constants in the place of the originals."""
@@ -396,6 +409,8 @@ class _Planner:
                 for view in step.reads:
                     if view.tensor in self.packed:
                         used[view.tensor] = self.packed[view.tensor].outputs[0]
+                    elif view.tensor in self.tables:
+                        used[view.tensor] = self.tables[view.tensor]
                     elif view.tensor in self.graph.constants:
                         used[view.tensor] = self._operand(view.tensor)
         return list(used.values())

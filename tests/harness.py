@@ -386,6 +386,11 @@ def _run(
         replace(problem, inputs=tuple(originals), outputs=tuple(outputs))
     )
     laid_out = replace(problem, inputs=tuple(inputs), outputs=tuple(outputs))
+    made = variant.tables(replace(problem, inputs=tuple(originals), outputs=tuple(outputs)))
+    tables = tuple(Operand(name=f"table{i}", dtype=a.dtype.name, shape=a.shape) for i, a in enumerate(made))
+    laid_out = replace(laid_out, tables=tables)
+    for operand, array in zip(tables, made, strict=True):
+        buffers[operand.name] = _Buffer(device, operand, array, NAN_BYTE)
     if workspace_bytes:
         workspace = Operand(name="workspace", dtype="float32", shape=(-(-workspace_bytes // 4),))
         laid_out = replace(laid_out, workspace=workspace)

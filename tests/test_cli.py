@@ -60,15 +60,11 @@ def small_model(path: Path, *, shape: list[int | str], op: str = "Relu", domain:
 
 
 def test_infer_prints_the_answer_the_table_and_where_the_record_is(run: Run, tmp_path: Path) -> None:
-    import skimage.data
-    from PIL import Image
-
-    Image.fromarray(skimage.data.chelsea()).save("cat.jpg")
     model = MODELS / "efficientnet_lite0.onnx"
-    code, out, err = run("infer", model, "--image", "cat.jpg", "--device", "host", "--repeat", 2)
+    code, out, err = run("infer", model, "--image", MODELS / "cat.jpg", "--device", "host", "--repeat", 2)
     assert code == 0, err
     lines = out.splitlines()
-    assert lines[0] == "cat.jpg:"
+    assert lines[0] == f"{MODELS / 'cat.jpg'}:"
     assert lines[1].split()[0] == "282"
     assert "a cat" in lines[1]
     assert "depthwise" in out and "gemm1x1" in out

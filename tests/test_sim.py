@@ -92,6 +92,10 @@ def test_integers() -> None:
         x.astype(np.int16).astype(np.int64) * y.astype(np.int16),
         x.astype(np.int8),
         x.astype(np.uint8),
+        (wide_x ^ 1) - c_divide(wide_x ^ 1, wide_y) * wide_y,
+        ((x >> 7) & 0xFFF) - ((x >> 6) & 0x1000),
+        (y & ~(0x7FF << 9)) | ((x & 0x7FF) << 9),
+        (x & y) | (~x & (y * 3)),
     ]
     out = rows_of("integers", len(expected), np.int32, x, y)
     for row, want in enumerate(expected):

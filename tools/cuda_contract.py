@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -31,9 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from minicnn import kernels  # noqa: E402
 from minicnn.device import nvcc  # noqa: E402
-from minicnn.device.base import Address  # noqa: E402
 from minicnn.device.cuda import STAGE_BYTES, CudaDevice  # noqa: E402
-from minicnn.device.cuda_driver import facts  # noqa: E402
 from minicnn.errors import BuildError, DeviceError  # noqa: E402
 from minicnn.graph import TensorType  # noqa: E402
 from minicnn.ops.conv import Conv  # noqa: E402
@@ -73,7 +72,7 @@ class Memory:
             self.device.free(pointer)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Callable[[View], int]:
         return lambda view: self.pointers[view.tensor] + view.byte_offset
 
     def put(self, name: str, array: np.ndarray) -> None:
@@ -207,12 +206,11 @@ def two_devices_at_once(device: CudaDevice) -> None:
 @check
 def two_gpus_in_turn(device: CudaDevice) -> None:
     """Each computes on its own memory, whichever was used last. Left out where there is one GPU."""
-    if len(facts().gpus) < 2:
+    if device._pycuda.Device.count() < 2:
         return
     other = CudaDevice(1)
     kernel = Kernel(file=KERNELS, entry="twice")
-    actions = []
-    memories = []
+    actions, memories = [], []
     for gpu, seed in ((device, 21), (other, 22)):
         values = numbers(100, seed=seed)
         memory = Memory(gpu, x=values, y=np.zeros_like(values))
@@ -221,10 +219,9 @@ def two_gpus_in_turn(device: CudaDevice) -> None:
         actions.append(gpu.launch(step, memory.address))
         memories.append(memory)
     for index in (0, 1, 1, 0):
-        memory = memories[index]
-        memory.put("x", memory.arrays["x"])
+        memories[index].put("x", memories[index].arrays["x"])
         actions[index]()
-        assert (memory.get("y") == 2 * memory.arrays["x"]).all()
+        assert (memories[index].get("y") == 2 * memories[index].arrays["x"]).all()
     memories[0].__exit__()
     other.close()
 
@@ -475,23 +472,21 @@ def run_checks(names: list[str]) -> int:
     jobs: list[tuple[str, Job]] = [(name, partial(function, device)) for name, function in CHECKS.items()]
     jobs += operators(device, names)
     jobs += [(last.__name__, partial(last, device)) for last in (a_fault_is_reported, close_after_a_fault)]
-    failed = sum(not _passes(name, job) for name, job in jobs)
-    print(f"{len(jobs) - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    outcomes = Counter(outcome(name, job) for name, job in jobs)
+    print(f"{outcomes['ok']} passed, {outcomes['FAIL']} failed, {outcomes['skip']} skipped", flush=True)
+    return 1 if outcomes["FAIL"] else 0
 
 
-def _passes(name: str, job: Job) -> bool:
+def outcome(name: str, job: Job) -> str:
+    """Runs a check and prints how it ended: "ok", "FAIL", or "skip" where there is nothing to run it with."""
+    how, why = "ok", ""
     try:
         job()
     except Exception as error:
-        if NO_CUBLAS in str(error):
-            print(f"skip  {name}: {NO_CUBLAS}", flush=True)
-            return True
-        print(f"FAIL  {name}\n{traceback.format_exc().strip()}", flush=True)
-        return False
-    else:
-        print(f"ok    {name}", flush=True)
-    return True
+        is_skipped = NO_CUBLAS in str(error)
+        how, why = ("skip", f": {NO_CUBLAS}") if is_skipped else ("FAIL", f"\n{traceback.format_exc().strip()}")
+    print(f"{how:5} {name}{why}", flush=True)
+    return how
 
 
 def main() -> int:

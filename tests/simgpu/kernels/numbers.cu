@@ -8,6 +8,23 @@
 
 #define PUT(value) out[n * row++ + i] = (value)
 
+// What nvcc leaves to the assembler, so that its PTX seldom holds it
+__device__ int field_of(int x, int at, int bits) {
+  int out;
+  asm("bfe.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(x), "r"(at), "r"(bits));
+  return out;
+}
+__device__ int with_field(int x, int y, int at, int bits) {
+  int out;
+  asm("bfi.b32 %0, %1, %2, %3, %4;" : "=r"(out) : "r"(x), "r"(y), "r"(at), "r"(bits));
+  return out;
+}
+__device__ int chosen_by_first(int x, int y, int z) {  // x ? y : z, bit by bit
+  int out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out) : "r"(x), "r"(y), "r"(z));
+  return out;
+}
+
 extern "C" __global__ void integers(const int* a, const int* b, int* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
@@ -46,6 +63,10 @@ extern "C" __global__ void integers(const int* a, const int* b, int* out, int n)
   PUT((short)x * (short)y);
   PUT((int)(signed char)x);
   PUT((int)(unsigned char)x);
+  PUT((x ^ 1) % y);
+  PUT(field_of(x, 7, 12));
+  PUT(with_field(x, y, 9, 11));
+  PUT(chosen_by_first(x, y, y * 3));
 }
 
 extern "C" __global__ void longs(const long long* a, const long long* b, long long* out, int n) {

@@ -1,0 +1,141 @@
+// conv_tiled.cu -- a convolution whose sums stay in registers: PIXELS outputs x VECTORS * 16 channels a thread
+//
+// computes  y[n,p,q,k] = activation(bias[k] + residual[n,p,q,k] + sum over r < R, s < S, c < C of
+//               x[n, p*stride_h + r*dilation_h - pad_top, q*stride_w + s*dilation_w - pad_left, first + c] * w[r,s,c,k])
+//           a block of channels k reads C channels of x from `first` on: those of its groups, weights of others are 0
+//           conv_tiled_pad: x of few channels with its pads, channels last, so that a filter's row is one run of memory
+// layout    x, y, residual: pixels, x_stride, y_stride, residual_stride floats apart
+//           w [block][R][S][C][VECTORS * 16], `zeros` C zeros: what taps outside x read
+//           conv_tiled_pad: x N,C,H,W -> y N, H_padded, W_padded, C
+// mapping   a thread: PIXELS neighbours in the row of all N*P*Q pixels; the last thread's may be fewer
+//           grid x and y: threads and blocks of channels; `channels_inner` says which changes faster: the blocks where
+//           x is large against the weights, so that it is fetched once
+//           conv_tiled_pad: x thread and grid: padded column; y grid: padded row; z grid: n
+// cost      2*N*P*Q*K*R*S*C FLOPs, 1 load for every PIXELS * VECTORS / (PIXELS + VECTORS) multiply-adds of vectors
+// needs     PIXELS * VECTORS + VECTORS + 1 vector registers; N*H*W*x_stride and N*P*Q*y_stride < 2^31
+// source    Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures", 2018
+#include "kernel.cuh"
+#include "channels.cuh"
+#include "epilogue.cuh"
+
+#ifndef PIXELS
+#define PIXELS 6
+#endif
+#ifndef VECTORS
+#define VECTORS 1
+#endif
+#ifndef CHANNELS
+#define CHANNELS 3
+#endif
+
+static constexpr int BLOCK_CHANNELS = VECTORS * VECTOR;
+static constexpr int ROWS_AHEAD = 16;  // of weights to prefetch: 9 % of ResNet-50's time, 8 rows gave less
+
+KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ zeros,
+                   const float* __restrict__ bias, const float* __restrict__ residual, float* __restrict__ y,
+                   int pixels, int H, int W, int R, int S, int P, int Q,
+                   int stride_h, int stride_w, int dilation_h, int dilation_w, int pad_top, int pad_left,
+                   int C, int x_channels, int group_C, int group_K, int k_first, int K,
+                   int x_stride, int y_stride, int y_channels, int residual_stride, int residual_channels,
+                   int channels_inner, int activation, float alpha, float beta) {
+    int tile = (channels_inner ? blockIdx.y : blockIdx.x) * blockDim.x + threadIdx.x;
+    int block = channels_inner ? blockIdx.x : blockIdx.y;
+    int first_pixel = tile * PIXELS;
+    if (first_pixel >= pixels) return;
+    int count = pixels - first_pixel;
+    int k = k_first + block * BLOCK_CHANNELS;
+    int first_channel = k / group_K * group_C;
+    if (first_channel > x_channels - C) first_channel = x_channels - C;
+
+    // Where each pixel's window begins. Divisions once a thread, not once a pixel.
+    int h[PIXELS], column[PIXELS], place[PIXELS];
+    int q = first_pixel % Q, row = first_pixel / Q;
+    int p = row % P, n = row / P;
+    UNROLL(32)
+    for (int i = 0; i < PIXELS; ++i) {
+        h[i] = p * stride_h - pad_top;
+        column[i] = q * stride_w - pad_left;
+        place[i] = ((n * H + h[i]) * W + column[i]) * x_stride + first_channel;
+        if (i + 1 < count && ++q == Q) {
+            q = 0;
+            if (++p == P) p = 0, ++n;
+        }
+    }
+
+    Vector<VECTOR> sum[PIXELS][VECTORS];
+    UNROLL(4)
+    for (int v = 0; v < VECTORS; ++v) {
+        Vector<VECTOR> start = splat<VECTOR>(0.0f);
+        if (bias && k + v * VECTOR < K) start = load_channels(bias + k + v * VECTOR, K - k - v * VECTOR);
+        UNROLL(32)
+        for (int i = 0; i < PIXELS; ++i) sum[i][v] = start;
+    }
+
+    const float* weights = w + block * R * S * C * BLOCK_CHANNELS;
+    for (int r = 0; r < R; ++r) {
+        for (int s = 0; s < S; ++s) {
+            const float* source[PIXELS];
+            int down = r * dilation_h, right = s * dilation_w;
+            int step = (down * W + right) * x_stride;
+            bool any_inside = false;
+            UNROLL(32)
+            for (int i = 0; i < PIXELS; ++i) {
+                bool inside = unsigned(h[i] + down) < unsigned(H) && unsigned(column[i] + right) < unsigned(W);
+                source[i] = inside ? x + (place[i] + step) : zeros;
+                any_inside |= inside;
+            }
+            if (!any_inside) {
+                weights += C * BLOCK_CHANNELS;
+                continue;
+            }
+            UNROLL(1)
+            for (int c = 0; c < C; ++c) {
+                Vector<VECTOR> filter[VECTORS];
+                UNROLL(4)
+                for (int v = 0; v < VECTORS; ++v) {
+                    filter[v] = load<VECTOR>(weights + v * VECTOR);
+                    PREFETCH(weights + v * VECTOR + ROWS_AHEAD * BLOCK_CHANNELS);
+                }
+                weights += BLOCK_CHANNELS;
+                UNROLL(32)
+                for (int i = 0; i < PIXELS; ++i) {
+                    float value = source[i][c];
+                    UNROLL(4)
+                    for (int v = 0; v < VECTORS; ++v) sum[i][v] = fma(filter[v], value, sum[i][v]);
+                }
+            }
+        }
+    }
+
+    UNROLL(32)
+    for (int i = 0; i < PIXELS; ++i) {
+        int pixel = first_pixel + i;
+        UNROLL(4)
+        for (int v = 0; v < VECTORS; ++v) {
+            int channel = k + v * VECTOR;
+            if (i >= count) continue;
+            Vector<VECTOR> total = sum[i][v];
+            if (residual)
+                total = total + load_channels(residual + pixel * residual_stride + channel, residual_channels - channel);
+            store_channels(y + pixel * y_stride + channel, activate(total, activation, alpha, beta),
+                           y_channels - channel);
+        }
+    }
+}
+
+KERNEL(conv_tiled_pad)(const float* __restrict__ x, float* __restrict__ y, int H, int W, int H_padded, int W_padded,
+                       int pad_top, int pad_left, int y_first, int z_first) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x;
+    int row = blockIdx.y + y_first, n = blockIdx.z + z_first;
+    int h = row - pad_top, w = column - pad_left;
+    bool row_exists = h >= 0 && h < H;
+    const float* source = x + (n * CHANNELS * H + (row_exists ? h : 0)) * W;
+    float* target = y + (n * H_padded + row) * W_padded * CHANNELS;
+    int nearest = w < 0 ? 0 : w < W ? w : W - 1;  // a load without a condition: a CPU compiler vectorises it
+    if (column >= W_padded) return;
+    UNROLL(16)
+    for (int c = 0; c < CHANNELS; ++c) {
+        float value = source[c * H * W + nearest];
+        target[column * CHANNELS + c] = row_exists && nearest == w ? value : 0.0f;
+    }
+}
