@@ -1,6 +1,6 @@
-"""Installing minicnn: ships cuda/ inside the package and compiles the host kernels for this machine's processors.
+"""Installing minicnn: ships cuda/ inside the package and compiles the kernels, for the GPU where nvcc is.
 
-Without a C++ compiler the package installs all the same; the host device then asks for one when it is first used.
+Without a C++ compiler the package installs all the same; the host device asks for one when it is used.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ PACKAGE_DATA = {"minicnn": ["sim/*.cpp", "sim/*.h"], "minicnn.cuda": ["*.cu", "*
 
 
 class BuildWithKernels(build_py):
-    """build_py, then the host libraries into minicnn/prebuilt of the package that is built (not of a checkout)."""
+    """build_py, then the host libraries into minicnn/prebuilt of the package (not of a checkout)."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
         sys.path.insert(0, str(ROOT))
-        from minicnn.device import host_build
+        from minicnn.device import host_build, nvcc
         from minicnn.errors import MinicnnError
 
+        into = Path(self.build_lib) / "minicnn" / "prebuilt"
         try:
-            host_build.prebuild(Path(self.build_lib) / "minicnn" / "prebuilt", host_build.levels())
+            host_build.prebuild(into, host_build.levels())
+            if nvcc.find() is not None:
+                nvcc.prebuild(into)
         except MinicnnError as error:
-            print(f"the host kernels aren't prebuilt: {error}", file=sys.stderr)
+            print(f"not all kernels are prebuilt: {error}", file=sys.stderr)
 
 
 setup(

@@ -29,7 +29,49 @@
 #endif
 
 static constexpr int BLOCK_CHANNELS = VECTORS * VECTOR;
-static constexpr int ROWS_AHEAD = 16;  // of weights to prefetch: 9 % of ResNet-50's time, 8 rows gave less
+#define ROWS_AHEAD 16  // of weights to prefetch
+
+static constexpr int BLOCK_FLOATS = PIXELS * BLOCK_CHANNELS;
+static constexpr int TAPS = 16;  // of the filter that one call of add_taps goes over
+
+// Adds `taps` taps of C channels to the sums: source[tap][pixel] -> x there, filters[tap] -> w there. A function of its
+// own, so that its loop has every register: inlined, compilers keep pointers and even sums on the stack.
+__device__ __noinline__ static void add_taps(const float* const* source, const float* const* filters, int taps, int C,
+                                             float* sums) {
+    Vector<VECTOR> sum[PIXELS][VECTORS];
+    UNROLL(32)
+    for (int i = 0; i < PIXELS; ++i) {
+        UNROLL(4)
+        for (int v = 0; v < VECTORS; ++v) sum[i][v] = load<VECTOR>(sums + i * BLOCK_CHANNELS + v * VECTOR);
+    }
+    for (int tap = 0; tap < taps; ++tap, source += PIXELS) {
+        const float* from[PIXELS];
+        UNROLL(32)
+        for (int i = 0; i < PIXELS; ++i) from[i] = source[i];
+        const float* weights = filters[tap];
+        UNROLL(1)
+        for (int c = 0; c < C; ++c) {
+            Vector<VECTOR> filter[VECTORS];
+            UNROLL(4)
+            for (int v = 0; v < VECTORS; ++v) {
+                filter[v] = load<VECTOR>(weights + v * VECTOR);
+                PREFETCH(weights + v * VECTOR + ROWS_AHEAD * BLOCK_CHANNELS);
+            }
+            weights += BLOCK_CHANNELS;
+            UNROLL(32)
+            for (int i = 0; i < PIXELS; ++i) {
+                float value = from[i][c];
+                UNROLL(4)
+                for (int v = 0; v < VECTORS; ++v) sum[i][v] = fma(filter[v], value, sum[i][v]);
+            }
+        }
+    }
+    UNROLL(32)
+    for (int i = 0; i < PIXELS; ++i) {
+        UNROLL(4)
+        for (int v = 0; v < VECTORS; ++v) store(sums + i * BLOCK_CHANNELS + v * VECTOR, sum[i][v]);
+    }
+}
 
 KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ zeros,
                    const float* __restrict__ bias, const float* __restrict__ residual, float* __restrict__ y,
@@ -47,11 +89,11 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
     int first_channel = k / group_K * group_C;
     if (first_channel > x_channels - C) first_channel = x_channels - C;
 
-    // Where each pixel's window begins. Divisions once a thread, not once a pixel.
+    // Where each pixel's window begins.
     int h[PIXELS], column[PIXELS], place[PIXELS];
     int q = first_pixel % Q, row = first_pixel / Q;
     int p = row % P, n = row / P;
-    UNROLL(32)
+    UNROLL(1)
     for (int i = 0; i < PIXELS; ++i) {
         h[i] = p * stride_h - pad_top;
         column[i] = q * stride_w - pad_left;
@@ -62,59 +104,47 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
         }
     }
 
-    Vector<VECTOR> sum[PIXELS][VECTORS];
-    UNROLL(4)
+    float sums[BLOCK_FLOATS];
+    UNROLL(1)
     for (int v = 0; v < VECTORS; ++v) {
+        int channel = k + v * VECTOR;
         Vector<VECTOR> start = splat<VECTOR>(0.0f);
-        if (bias && k + v * VECTOR < K) start = load_channels(bias + k + v * VECTOR, K - k - v * VECTOR);
-        UNROLL(32)
-        for (int i = 0; i < PIXELS; ++i) sum[i][v] = start;
+        if (bias && channel < K) start = load_channels(bias + channel, K - channel);
+        UNROLL(1)
+        for (int i = 0; i < PIXELS; ++i) store(sums + i * BLOCK_CHANNELS + v * VECTOR, start);
     }
 
+    const float *source[TAPS * PIXELS], *filters[TAPS];
     const float* weights = w + block * R * S * C * BLOCK_CHANNELS;
+    int taps = 0;
     for (int r = 0; r < R; ++r) {
-        for (int s = 0; s < S; ++s) {
-            const float* source[PIXELS];
+        for (int s = 0; s < S; ++s, weights += C * BLOCK_CHANNELS) {
             int down = r * dilation_h, right = s * dilation_w;
             int step = (down * W + right) * x_stride;
             bool any_inside = false;
-            UNROLL(32)
+            UNROLL(1)
             for (int i = 0; i < PIXELS; ++i) {
                 bool inside = unsigned(h[i] + down) < unsigned(H) && unsigned(column[i] + right) < unsigned(W);
-                source[i] = inside ? x + (place[i] + step) : zeros;
+                source[taps * PIXELS + i] = inside ? x + (place[i] + step) : zeros;
                 any_inside |= inside;
             }
-            if (!any_inside) {
-                weights += C * BLOCK_CHANNELS;
-                continue;
-            }
-            UNROLL(1)
-            for (int c = 0; c < C; ++c) {
-                Vector<VECTOR> filter[VECTORS];
-                UNROLL(4)
-                for (int v = 0; v < VECTORS; ++v) {
-                    filter[v] = load<VECTOR>(weights + v * VECTOR);
-                    PREFETCH(weights + v * VECTOR + ROWS_AHEAD * BLOCK_CHANNELS);
-                }
-                weights += BLOCK_CHANNELS;
-                UNROLL(32)
-                for (int i = 0; i < PIXELS; ++i) {
-                    float value = source[i][c];
-                    UNROLL(4)
-                    for (int v = 0; v < VECTORS; ++v) sum[i][v] = fma(filter[v], value, sum[i][v]);
-                }
-            }
+            if (!any_inside) continue;
+            filters[taps++] = weights;
+            if (taps < TAPS) continue;
+            add_taps(source, filters, taps, C, sums);
+            taps = 0;
         }
     }
+    add_taps(source, filters, taps, C, sums);
 
-    UNROLL(32)
-    for (int i = 0; i < PIXELS; ++i) {
+    if (count > PIXELS) count = PIXELS;
+    UNROLL(1)
+    for (int i = 0; i < count; ++i) {
         int pixel = first_pixel + i;
-        UNROLL(4)
+        UNROLL(1)
         for (int v = 0; v < VECTORS; ++v) {
             int channel = k + v * VECTOR;
-            if (i >= count) continue;
-            Vector<VECTOR> total = sum[i][v];
+            Vector<VECTOR> total = load<VECTOR>(sums + i * BLOCK_CHANNELS + v * VECTOR);
             if (residual)
                 total = total + load_channels(residual + pixel * residual_stride + channel, residual_channels - channel);
             store_channels(y + pixel * y_stride + channel, activate(total, activation, alpha, beta),

@@ -16,7 +16,8 @@ from minicnn.plan import Layer
 class Checked:
     """How far one layer is from its definition.
 
-    worst        largest error as a fraction of what the variant's bound allows there; 0 where nothing may round
+    worst        largest error as a fraction of what the variant's bound allows there; 0 where nothing may
+                 round
     index        where that is, in the logical shape of the first output
     is_checked   False: through the fallback, or nothing was computed
     """

@@ -49,7 +49,8 @@ def choose(
 ) -> Choice:
     """Picks the variant for one layer.
 
-    wanted    {"conv": "im2col"} for every layer of an operator where it applies, {"Conv_12": "direct"} for one node
+    wanted    {"conv": "im2col"} for every layer of an operator where it applies, {"Conv_12": "direct"} for
+              one node
     Raises    InputError: a variant wanted for this very node is unknown or doesn't apply
     """
     variants = problem.operator.variants()
@@ -97,7 +98,7 @@ def _wanted_for_node(
 
 
 def check_wanted(wanted: Mapping[str, str], nodes: Mapping[str, str]) -> None:
-    """Refuses a request that names neither an operator nor a node of the graph (`nodes`: name -> operator)."""
+    """Refuses what names neither an operator nor a node of the graph (`nodes`: name -> operator)."""
     operators = {op.lower() for op in nodes.values()}
     for name, variant in wanted.items():
         if name not in nodes and name not in operators:

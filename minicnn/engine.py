@@ -88,7 +88,8 @@ class Model:
     ) -> Engine:
         """Ready to run: planned, kernels built, weights packed and uploaded.
 
-        device   "auto" (a GPU where there is one), "host", "cuda", "cuda:1", or an open Device, which stays the caller's
+        device   "auto" (a GPU where there is one), "host", "cuda", "cuda:1", or an open Device, which stays
+                 the caller's
         threads  of the host device; None: all processors this process may use
         Raises   MinicnnError of the kind that fits: what is missing, unsupported or contradictory
         """
@@ -122,7 +123,7 @@ def _plan(graph: Graph, options: Options) -> Plan:
 class Engine:
     """A model on a device. Plans once for each set of input shapes and keeps them all.
 
-    Not thread-safe: one caller at a time. `close`, or use as a context manager, to give the device's memory back.
+    Not thread-safe: one caller at a time. `close`, or use as a context manager, to free device memory.
     """
 
     def __init__(self, model: Model, device: Device, options: Options, *, owns_device: bool):
@@ -148,8 +149,13 @@ class Engine:
 
     @property
     def plan(self) -> Plan:
-        """The plan for the shapes the engine was made with (its first segment, where shapes become known late)."""
+        """The plan for the shapes the engine was made with; its first segment, where others follow."""
         return self._first.head.plan
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers for those shapes: of all segments that runs have planned so far."""
+        return self._first.layers
 
     def run(self, x: Inputs) -> dict[str, np.ndarray]:
         """Outputs by name, of the logical shapes that ONNX says.
@@ -250,7 +256,7 @@ class Engine:
 
 
 class _Chain:
-    """The segments of one plan: one executable, and where shapes become known at run time, those behind it."""
+    """The segments of one plan: an executable, and those planned when it has told their shapes."""
 
     def __init__(self, graph: Graph, device: Device, options: Options):
         self.device = device

@@ -1,8 +1,9 @@
 """Every refusal minicnn makes: one typed error, one sentence, and the facts that go with it.
 
-`MinicnnError("the input has the wrong shape", file=..., tensor="x", expected=(1, 3, 224, 224), found=(3, 224, 224))`
-prints as one message that names the file, the node, the tensor, what was expected, what was found, and what would
-have been accepted. The command line prints that message and exits with `exit_code`; a traceback is a bug.
+`MinicnnError("the input has the wrong shape", file=..., tensor="x", expected=(1, 3, 8, 8), found=(3, 8, 8))`
+prints as one message that names the file, the node, the tensor, what was expected, what was found, and
+what would have been accepted. The command line prints that message and exits with `exit_code`; a traceback is
+a bug.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class MinicnnError(Exception):
         self.facts = {name: facts[name] for name in self.FACTS if facts.get(name) is not None}
 
     def at(self, **facts: object) -> MinicnnError:
-        """Adds the facts that are not known yet (what was said closest to the fault wins) and returns self."""
+        """Adds facts that are not known yet (what was said closest to the fault wins); returns self."""
         for name in self.FACTS:
             if name not in self.facts and facts.get(name) is not None:
                 self.facts[name] = facts[name]
@@ -31,7 +32,7 @@ class MinicnnError(Exception):
 
     def __str__(self) -> str:
         facts = (f"{name}: {value}" for name, value in self.facts.items())
-        return " ".join("; ".join([self.sentence, *facts]).split())  # one line, whatever a library's message holds
+        return " ".join("; ".join([self.sentence, *facts]).split())  # one line, whatever was found
 
 
 class ModelError(MinicnnError):

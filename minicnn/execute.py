@@ -1,7 +1,7 @@
 """A plan on a device: memory, prepared actions, runs, and the times at the layers' boundaries.
 
-Layers stand between boundary events: L layers, L + 1 events, created before the run and read after one final sync, so
-that nothing waits inside a timed run. *Plain* programs carry only the first and the last of them.
+Layers stand between boundary events: L layers, L + 1 events, created before the run and read after one final
+sync, so that nothing waits inside a timed run. *Plain* programs carry only the first and the last of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CANARY = 0x7FC0DEAD  # a NaN that no arithmetic makes: arena words that still ho
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """One run: microseconds per layer (NaN in a plain run), first to last boundary, and on the caller's clock."""
+    """One run in microseconds: per layer (NaN in a plain run), first to last event, caller's clock."""
 
     layer_us: np.ndarray
     device_us: float
@@ -97,7 +97,7 @@ class Executable:
     def walk(
         self, inputs: Mapping[str, np.ndarray]
     ) -> Iterator[tuple[Layer, dict[str, np.ndarray], dict[str, np.ndarray]]]:
-        """A run layer by layer: each with the tensors it read, copied before, and those it wrote, copied after."""
+        """A run layer by layer: each with the tensors it read, and those it wrote, as copies."""
         for operand in self.plan.inputs:
             self.device.upload(self._address(operand.view()), inputs[operand.name])
         for layer in self.plan.layers:
@@ -108,7 +108,7 @@ class Executable:
             yield layer, before, {o.name: self._download(o) for o in layer.outputs}
 
     def touched_bytes(self, inputs: Mapping[str, np.ndarray]) -> int:
-        """The arena's high-water mark: fills it with a canary, runs once, and finds the last word that changed."""
+        """The arena's high-water mark: fills it with a canary, runs, finds the last word that changed."""
         words = max(self.plan.arena_bytes // 4, 1)
         self.device.upload(self._arena, np.full(words, CANARY, np.uint32))
         self.run(inputs)

@@ -1,4 +1,4 @@
-"""Integers about shapes: layouts in memory, window extents, strides, broadcasting. Plain data, nothing else."""
+"""Integers about shapes: layouts in memory, window extents, strides, broadcasting."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def round_up(a: int, multiple: int) -> int:
 class Layout:
     """How a logical N C ... tensor lies in memory.
 
-    order           "NCHW": as ONNX counts, row-major, of any rank. "NHWC": the channel axis (axis 1) innermost.
+    order           "NCHW": as ONNX counts, row-major, of any rank. "NHWC": the channel axis (axis 1)
+                    innermost.
     channel_stride  channels between one pixel and the next (NHWC) or one image and the next (NCHW); 0: dense
     offset          the first channel's place when the tensor is a slice of a wider one (a free Concat)
-    channel_pad     NHWC only: channels a kernel may read and write are rounded up to this; padding holds anything,
-                    and nothing may let it reach a real channel
+    channel_pad     NHWC only: channels a kernel may read and write are rounded up to this; padding holds
+                    anything, and nothing may let it reach a real channel
     """
 
     order: str = "NCHW"
@@ -98,7 +99,7 @@ def broadcast_strides(shape: Shape, strides: tuple[int, ...], rank: int) -> tupl
 
 
 def merge_axes(shape: Shape, *operands: tuple[int, ...]) -> tuple[Shape, tuple[tuple[int, ...], ...]]:
-    """The same walk over memory with the fewest axes: neighbours merge where every operand's strides allow it.
+    """The same walk over memory with the fewest axes: neighbours merge where all strides allow it.
 
     Returns the merged extents and each operand's strides; extents of 1 vanish. An axis stays at least.
     """
@@ -142,8 +143,8 @@ def window(
     auto_pad: str,
     ceil_mode: bool = False,
 ) -> Window:
-    """Resolves auto_pad and ceil_mode for one axis. With ceil_mode the last window must start inside the input
-    or its leading padding."""
+    """Resolves auto_pad and ceil_mode for one axis. With ceil_mode the last window must start inside the
+    input or its leading padding."""
     reach = (kernel - 1) * dilation + 1
     before, after = pads
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):

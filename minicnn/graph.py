@@ -1,4 +1,4 @@
-"""A network as data: tensors with types, nodes with attributes, constants. What a model file says, no more."""
+"""A network as data: tensors with types, nodes with attributes, constants."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Epilogue:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One operator application. `sources` are the ONNX nodes it stands for, itself first; "" is an absent input.
+    """One operator application; an absent input is "". `sources`: the ONNX nodes it stands for.
 
-    captured  what the node's subgraphs (If, Loop, Scan) read from outside, by the names used there. They are also its
-              last inputs, in this order; renaming an input leaves `captured` alone
+    captured  what the node's subgraphs (If, Loop, Scan) read from outside, by the names used there. They are
+              also its last inputs, in this order; renaming an input leaves `captured` alone
     """
 
     name: str
@@ -88,7 +88,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Nodes in topological order. `types` covers at least inputs and constants; after `shapes.resolve`, everything."""
+    """Nodes in topological order. `types` covers inputs and constants; after `shapes.resolve`, all."""
 
     name: str
     file: str

@@ -1,7 +1,7 @@
 """Kernel sources: where they lie, what their entries take, how a launch of one is written down.
 
-A launch names its arguments as the .cu file names its parameters, and the file is the only place that says their
-order and types: `launch(kernel, grid=..., block=..., x=x, y=y, N=..., C=...)`.
+A launch names its arguments as the .cu file names its parameters, and the file is the only place that says
+their order and types: `launch(kernel, grid=..., block=..., x=x, y=y, N=..., C=...)`.
 """
 
 from __future__ import annotations

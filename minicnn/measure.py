@@ -23,7 +23,7 @@ from minicnn.step import Operand
 from minicnn.store import Recorder
 from minicnn.version import VERSION
 
-WARMUP = 2  # repetitions before the steady state: the first touches memory and builds nothing, the second settles caches
+WARMUP = 2  # repetitions before the steady state
 
 
 class Runnable(Protocol):

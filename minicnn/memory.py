@@ -1,7 +1,7 @@
 """Where in one arena each buffer lies: a pure function from lifetimes to offsets.
 
-Source    greedy by size over temporal conflicts: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural
-          Net Inference" (2020); several orders are tried and the smallest arena is kept.
+Source    greedy by size over temporal conflicts: Pisarchyk and Lee, "Efficient Memory Management for Deep
+          Neural Net Inference" (2020); several orders are tried and the smallest arena is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Lifetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Arrangement:
-    """Offsets in bytes. No arena can be smaller than `live_peak`, the largest sum of what is alive at one time."""
+    """Offsets in bytes. No arena can be smaller than `live_peak`, the most that is alive at one time."""
 
     offsets: Mapping[str, int]
     peak: int
@@ -67,7 +67,7 @@ def arrange(lifetimes: Iterable[Lifetime]) -> Arrangement:
 
 
 def _climb(best: Arrangement, lives: list[Lifetime]) -> Arrangement:
-    """Moves the buffers that reach the peak to the front of the order, again and again, and keeps what helps."""
+    """Moves the buffers that reach the peak to the front of the order; keeps what helps."""
     order = sorted(lives, key=lambda life: best.offsets[life.name])
     for _ in range(CLIMB_STEPS):
         offsets, peak = _place(order)

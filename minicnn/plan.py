@@ -43,7 +43,8 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """Memory for one or more tensors. kind: "input", "output", "activation", "workspace" (in the arena) or "weight".
+    """Memory for one or more tensors. kind: "input", "output", "activation", "workspace" (in the arena) or
+    "weight".
 
     Alive in layers `first` to `last`; `offset` in bytes from the start of the arena, or of the weights.
     """
@@ -58,7 +59,8 @@ class Buffer:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All that a device needs to run a graph (or its head, as far as shapes are known), and what a person asks of it.
+    """All that a device needs to run a graph (or its head, as far as shapes are known), and what a person
+    asks of it.
 
     load_steps  packings of constants, run once; `weights` are the constants that live on the device
     rest        the graph behind the last layer, whose input shapes are known only when these layers have run
@@ -87,5 +89,6 @@ class Plan:
         return buffer.kind == "weight", buffer.offset + view.byte_offset
 
     def __str__(self) -> str:
-        head = f"plan of {self.graph.name}: {len(self.layers)} layers, arena {self.arena_bytes} B, weights {self.weight_bytes} B"
+        memory = f"arena {self.arena_bytes} B, weights {self.weight_bytes} B"
+        head = f"plan of {self.graph.name}: {len(self.layers)} layers, {memory}"
         return "\n".join([head, *(f"  {layer}" for layer in self.layers)])

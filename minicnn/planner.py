@@ -1,7 +1,8 @@
 """Graph to plan.
 
-Three passes: choose a variant for every node; find the concatenations whose inputs can be written in place; then lay
-every tensor out, put conversions where producer and consumer differ, and collect the steps. No device is touched.
+Three passes: choose a variant for every node; find the concatenations whose inputs can be written in place;
+then lay every tensor out, put conversions where producer and consumer differ, and collect the steps. No
+device is touched.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def plan(
 
 
 def _cut(graph: Graph) -> tuple[Graph, Graph | None]:
-    """The nodes whose input shapes are known, and the rest. What the rest reads of the head becomes its inputs."""
+    """The nodes whose input shapes are known, and the rest. What the rest reads of the head becomes its
+    inputs."""
     unknown = {name for node in graph.nodes for name in node.outputs if name and not _is_known(graph, name)}
     head: list[Node] = []
     tail: list[Node] = []
@@ -434,7 +436,8 @@ def seen_as(operand: Operand, order: str) -> Operand | None:
 
 
 def view_layout(x: Operand, y: Operand) -> Layout:
-    """How a view lies: row-major like its source, or with the source's row stride where both are a pixel a row."""
+    """How a view lies: row-major like its source, or with the source's row stride where both are a pixel a
+    row."""
     if x.layout.order == "NHWC" and len(y.shape) >= 2:
         return replace(x.layout, channel_stride=x.pixel_stride) if x.layout.is_slice else x.layout
     return x.layout

@@ -40,9 +40,11 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """Memory orders a variant reads and writes: "NCHW", "NHWC", "any" (strides are honoured), "same" (as input 0).
+    """Memory orders a variant reads and writes: "NCHW", "NHWC", "any" (strides are honoured), "same" (as
+    input 0).
 
-    One entry an input (constants' entries are ignored) and an output; the last entry stands for all that follow.
+    One entry an input (constants' entries are ignored) and an output; the last entry stands for all that
+    follow.
     """
 
     inputs: tuple[str, ...]
@@ -66,9 +68,9 @@ class Packing:
 class Problem:
     """One layer to be planned. Inputs an operator doesn't have are None.
 
-    While a variant is being chosen the operands' layouts are PLAIN; in `steps` they are the chosen ones, packed
-    constants stand in the place of the originals, `workspace` is there if the variant asked for one, and `tables`
-    are those it made.
+    While a variant is being chosen the operands' layouts are PLAIN; in `steps` they are the chosen ones,
+    packed constants stand in the place of the originals, `workspace` is there if the variant asked for one,
+    and `tables` are those it made.
     """
 
     operator: Any
@@ -121,7 +123,8 @@ class Variant:
         return 0
 
     def tables(self, problem: Problem) -> tuple[np.ndarray, ...]:
-        """Constants that follow from attributes and shapes (which neighbours an output has, their weights)."""
+        """Constants that follow from attributes and shapes (which neighbours an output has, their
+        weights)."""
         return ()
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
@@ -185,8 +188,8 @@ class Bound:
 def bind(node: Node, graph: Graph) -> Bound:
     """The operator of a node.
 
-    Raises    UnsupportedError with the reason: no kernel of ours, an opset or attribute it doesn't know, a parameter
-              that is computed at run time. The caller decides whether the fallback may take it.
+    Raises    UnsupportedError with the reason: no kernel of ours, an opset or attribute it doesn't know, a
+              parameter that is computed at run time. The caller decides whether the fallback may take it.
     """
     entry = table().get((node.domain, node.op))
     if entry is None:

@@ -1,7 +1,8 @@
-"""Graph to faster graph: nodes that compute one thing together become one node, and remember whom they stand for.
+"""Graph to faster graph: nodes that compute one thing together become one node, and remember whom they stand
+for.
 
-Runs after `shapes.resolve`, since what may fuse depends on shapes. Every rule looks at a node and its only consumer;
-rules repeat until none applies.
+Runs after `shapes.resolve`, since what may fuse depends on shapes. Every rule looks at a node and its only
+consumer; rules repeat until none applies.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class _Rewriter:
         return replace(after, inputs=(node.inputs[0], *after.inputs[1:]), attributes=attributes)
 
     def _affine(self, node: Node, after: Node) -> Node | None:
-        """A per-channel scale and shift after a convolution, a Gemm or a BatchNormalization goes into its weights."""
+        """A per-channel scale and shift after a convolution, a Gemm or a BatchNormalization goes into its
+        weights."""
         if node.epilogue.activation or node.epilogue.has_residual:
             return None
         if node.op not in (*_SUMS, "BatchNormalization") or any(

@@ -1,4 +1,5 @@
-"""Work as data: what a device is asked to do, naming the memory it reads and writes. No device is imported here."""
+"""Work as data: what a device is asked to do, naming the memory it reads and writes. No device is imported
+here."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """An entry point of a .cu file (`file` beneath cuda/, or a path of the user's), built with -Dname=value macros."""
+    """An entry point of a .cu file (`file` beneath cuda/, or a path of the user's), built with -Dname=value
+    macros."""
 
     file: str
     entry: str
@@ -112,7 +114,8 @@ class Launch:
 class Gemm:
     """c = alpha * op(a) @ op(b) + beta * c, row-major float32: op(a) is m x k, op(b) k x n, c m x n.
 
-    lda, ldb, ldc are elements from row to row as stored; batches lie stride_a, stride_b, stride_c elements apart.
+    lda, ldb, ldc are elements from row to row as stored; batches lie stride_a, stride_b, stride_c elements
+    apart.
     """
 
     m: int
@@ -149,7 +152,8 @@ class Gemm:
 
 @dataclass(frozen=True, kw_only=True)
 class Fft:
-    """`batch` two-dimensional real transforms of `extents` (rows, columns); inverse: complex to real, unscaled."""
+    """`batch` two-dimensional real transforms of `extents` (rows, columns); inverse: complex to real,
+    unscaled."""
 
     source: View
     target: View

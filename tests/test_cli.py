@@ -1,4 +1,4 @@
-"""The command line as a user meets it: answers, tables, files, and one sentence for everything that can't be."""
+"""The command line as a user meets it: answers, tables, files, and one sentence for what can't be."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_run_plans_once_more_for_another_batch(tmp_path: Path) -> None:
 
 
 def test_shapes_known_only_at_run_time_cut_the_plan(tmp_path: Path) -> None:
-    """NonZero's output has as many columns as there are numbers other than zero: what follows is planned then."""
+    """NonZero's output has as many columns as there are nonzeros: what follows is planned then."""
     import minicnn
 
     nodes = [

@@ -1,8 +1,7 @@
-"""Whole networks against onnxruntime: the nine of the onnx package, and the trained ones of models/ on real pictures."""
+"""Whole networks against onnxruntime: the onnx package's nine, and models/ on real pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np

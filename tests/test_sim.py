@@ -178,6 +178,7 @@ def extremum(x: np.ndarray, y: np.ndarray, larger: bool) -> np.ndarray:
 def test_floats() -> None:
     x, y = odd_floats()
     wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+    one, two = np.float32(1), np.float32(2)
     expected = {
         0: x + y,
         1: x - y,
@@ -196,8 +197,11 @@ def test_floats() -> None:
         15: np.where(np.isnan(x), np.float32(0), np.clip(x, 0, 1)),
         16: np.where(x < y, x, np.float32(2) * y),
         24: np.float32(1) / y,
+        25: np.where(x < y, two, one),
+        26: np.where(x != y, one, two),
+        27: np.where(np.isnan(x), one, two),
     }
-    out = rows_of("floats", 25, np.float32, x, y)
+    out = rows_of("floats", 28, np.float32, x, y)
     for row, want in expected.items():
         if row == 15:  # the sign of a saturated zero is of no interest
             np.testing.assert_array_equal(out[row], want)
@@ -222,7 +226,7 @@ def test_floats() -> None:
 def test_float_fma_rounds_once() -> None:
     x = np.full(N, -(1 + 2.0**-12), np.float32)
     y = np.full(N, 1 + 2.0**-12, np.float32)
-    out = rows_of("floats", 25, np.float32, x, y)  # the exact product is -(1 + 2^-11 + 2^-24)
+    out = rows_of("floats", 28, np.float32, x, y)  # the exact product is -(1 + 2^-11 + 2^-24)
     assert out[2][0] == np.float32(-(1 + 2.0**-11))
     assert out[23][0] == np.float32(-(2.0**-11 + 2.0**-24))  # 1 + product, of which no bit was lost before
 

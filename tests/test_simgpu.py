@@ -43,6 +43,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ptx")
     for name in ("driver", "faults"):
         (folder / f"{name}.ptx").write_text(build.ptx(name))
+    (folder / "driver.fatbin").write_bytes(build.fat_binary("driver"))
     return folder
 
 

@@ -2,9 +2,9 @@
 
     python tools/count_lines.py            every file, then the sum of each part
 
-The core is the way of the data, from a model file to a record: what a reader reads to understand how a network is
-run. Operators are counted apart because their number grows with the networks that people bring, each read when
-needed; so are the devices, the command line with what it prints, and the simulator.
+The core is the way of the data, from a model file to a record: what a reader reads to understand how a
+network is run. Operators are counted apart because their number grows with the networks that people bring,
+each read when needed; so are the devices, the command line with what it prints, and the simulator.
 """
 
 from __future__ import annotations

@@ -484,7 +484,7 @@ def outcome(name: str, job: Job) -> str:
         job()
     except Exception as error:
         is_skipped = NO_CUBLAS in str(error)
-        how, why = ("skip", f": {NO_CUBLAS}") if is_skipped else ("FAIL", f"\n{traceback.format_exc().strip()}")
+        how, why = ("skip", f": {NO_CUBLAS}") if is_skipped else ("FAIL", f"\n{traceback.format_exc()}")
     print(f"{how:5} {name}{why}", flush=True)
     return how
 
@@ -492,7 +492,7 @@ def outcome(name: str, job: Job) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--driver", type=Path, metavar="FOLDER", help="a stand-in libcuda.so.1 is there")
-    parser.add_argument("--operators", nargs="*", metavar="NAME", default=OPERATORS, help="(%(default)s)")
+    parser.add_argument("--operators", nargs="*", metavar="NAME", default=OPERATORS, help="or all")
     options = parser.parse_args()
     if options.driver is not None:
         return on_driver(options.driver, options.operators)

@@ -44,13 +44,19 @@ def output() -> str:
     omitted = end - rule - 1 - SHOWN_LAYERS
     shown = [*lines[: rule + 1 + SHOWN_LAYERS], f"... {omitted} more layers", *lines[end:]]
     date = datetime.date.today().isoformat()
-    return f"`{COMMAND}`, on {date}, Python {platform.python_version()}:\n\n```text\n" + "\n".join(shown) + "\n```"
+    return (
+        f"`{COMMAND}`, on {date}, Python {platform.python_version()}:\n\n```text\n"
+        + "\n".join(shown)
+        + "\n```"
+    )
 
 
 def sizes() -> str:
     """The code lines of each part, the core's first."""
     others = ", ".join(f"{name} {lines:,}" for name, lines in parts().items() if name != "core")
-    return f"The core has {core_lines():,} code lines (comments and docstrings free); counted apart: {others}."
+    return (
+        f"The core has {core_lines():,} code lines (comments and docstrings free); counted apart: {others}."
+    )
 
 
 def main() -> None:

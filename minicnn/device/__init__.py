@@ -7,7 +7,7 @@ from minicnn.errors import DeviceError, InputError
 
 
 def open_device(name: str, *, threads: int | None = None) -> Device:
-    """The device of that name: "host", "cuda", "cuda:1", or "auto", a GPU where one can be used and else the host.
+    """The device of that name: "host", "cuda", "cuda:1", or "auto", a usable GPU and else the host.
 
     threads  of the host device; None: all processors this process may use
     Raises   InputError: no such name; DeviceError: the device can't be used, with the remedy

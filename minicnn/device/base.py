@@ -1,4 +1,4 @@
-"""What every device can do. Work arrives as steps (data) and becomes actions: prepared once, run many times."""
+"""What every device can do. Work arrives as steps (data) and becomes actions, prepared once."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One file per operator: attributes, shapes, variants, cost, reference, cases. Found by `minicnn.registry`."""
+"""A file an operator: attributes, shapes, variants, cost, reference, cases. Found by `registry`."""

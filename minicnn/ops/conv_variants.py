@@ -42,7 +42,7 @@ class Extents:
         return self.vertical, self.horizontal
 
 
-def _extents(problem: Problem, kernel: tuple[int, ...]) -> Extents:
+def extents_of(problem: Problem, kernel: tuple[int, ...]) -> Extents:
     """`kernel` is (R, S), since packed weights no longer have ONNX's shape."""
     x, y, conv = problem.x, problem.y, problem.operator
     vertical, horizontal = two_axes(conv.windows(x.shape[2:], kernel[-(len(x.shape) - 2) :]))
@@ -61,7 +61,7 @@ def _extents(problem: Problem, kernel: tuple[int, ...]) -> Extents:
     )
 
 
-def _weights(problem: Problem) -> Operand:
+def weights_of(problem: Problem) -> Operand:
     w = problem.inputs[1]
     assert w is not None
     return w
@@ -73,7 +73,7 @@ class Convolution(Variant):
     packs_weights = True
 
     def applies(self, problem: Problem) -> str:
-        if self.packs_weights and not _weights(problem).is_constant:
+        if self.packs_weights and not weights_of(problem).is_constant:
             return "the weights are computed at run time"
         return self.suits(problem)
 
@@ -95,12 +95,12 @@ class Direct(Convolution):
         return epilogue.orders(problem, "NCHW")
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
-        e = _extents(problem, _weights(problem).shape[2:])
+        e = extents_of(problem, weights_of(problem).shape[2:])
         return launch(
             Kernel(file="conv_direct.cu", entry="conv_direct"),
             **tiling.planes(columns=e.Q, rows=e.P, planes=e.N * e.K),
             x=problem.x,
-            w=_weights(problem),
+            w=weights_of(problem),
             bias=epilogue.own_input(problem, 2),
             residual=problem.residual,
             y=problem.y,
@@ -124,33 +124,33 @@ class Im2col(Convolution):
         orders = epilogue.orders(problem, "NHWC")
         return (
             Orders(inputs=("NCHW", *orders.inputs[1:]), outputs=orders.outputs)
-            if _reads_nchw(problem)
+            if reads_nchw(problem)
             else orders
         )
 
     def packings(self, problem: Problem) -> Mapping[int, Packing]:
         groups = problem.operator.group
-        K, C, *kernel = _weights(problem).shape
+        K, C, *kernel = weights_of(problem).shape
         R, S = (1, *kernel)[-2:]
         split = (groups, K // groups, C, R, S)
         axes = (
-            (0, 2, 3, 4, 1) if _reads_nchw(problem) else (0, 3, 4, 2, 1)
+            (0, 2, 3, 4, 1) if reads_nchw(problem) else (0, 3, 4, 2, 1)
         )  # (G, C, R, S, K) or (G, R, S, C, K)
         return {
             1: Packing(
-                name="im2col_nchw" if _reads_nchw(problem) else "im2col_nhwc",
+                name="im2col_nchw" if reads_nchw(problem) else "im2col_nhwc",
                 shape=tuple(split[axis] for axis in axes),
                 function=lambda w: np.ascontiguousarray(w.reshape(split).transpose(axes)),
             )
         }
 
     def workspace_bytes(self, problem: Problem) -> int:
-        e = _extents(problem, _weights(problem).shape[2:])
+        e = extents_of(problem, weights_of(problem).shape[2:])
         return 4 * _slab_rows(e) * e.Q * e.C * e.R * e.S
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
-        packed = _weights(problem).shape
-        e = _extents(problem, packed[2:4] if _reads_nchw(problem) else packed[1:3])
+        packed = weights_of(problem).shape
+        e = extents_of(problem, packed[2:4] if reads_nchw(problem) else packed[1:3])
         rows = _slab_rows(e)
         steps: list[Step] = []
         for first_row in range(0, e.N * e.P, rows):
@@ -162,7 +162,7 @@ class Im2col(Convolution):
         columns, y = problem.workspace, problem.y
         assert columns is not None
         gemm_m, gemm_n, gemm_k = rows * e.Q, e.K // groups, e.C // groups * e.R * e.S  # pixels, filters, taps
-        if _reads_nchw(problem):
+        if reads_nchw(problem):
             unfold = self._unfold_nchw(problem, e, first_row, rows)
             lda, stride_a = gemm_m, gemm_k * gemm_m
         else:
@@ -173,12 +173,12 @@ class Im2col(Convolution):
             n=gemm_n,
             k=gemm_k,
             a=columns.view(),
-            b=_weights(problem).view(),
+            b=weights_of(problem).view(),
             c=y.view(first_row * e.Q * y.pixel_stride),
             lda=lda,
             ldb=gemm_n,
             ldc=y.pixel_stride,
-            transpose_a=_reads_nchw(problem),
+            transpose_a=reads_nchw(problem),
             batch=groups,
             stride_a=stride_a,
             stride_b=gemm_k * gemm_n,
@@ -218,7 +218,7 @@ class Im2col(Convolution):
         )
 
 
-def _reads_nchw(problem: Problem) -> bool:
+def reads_nchw(problem: Problem) -> bool:
     return problem.x.shape[1] < FEW_CHANNELS
 
 
@@ -235,7 +235,7 @@ class Gemm1x1(Convolution):
     name = "gemm1x1"
 
     def suits(self, problem: Problem) -> str:
-        e = _extents(problem, _weights(problem).shape[2:])
+        e = extents_of(problem, weights_of(problem).shape[2:])
         if e.R * e.S != 1:
             return f"the filter is {e.R}x{e.S}, not 1x1"
         if problem.operator.group != 1:
@@ -246,7 +246,7 @@ class Gemm1x1(Convolution):
         return ""
 
     def packings(self, problem: Problem) -> Mapping[int, Packing]:
-        K, C = _weights(problem).shape[:2]
+        K, C = weights_of(problem).shape[:2]
         return {
             1: Packing(
                 name="gemm1x1", shape=(C, K), function=lambda w: np.ascontiguousarray(w.reshape(K, C).T)
@@ -255,14 +255,14 @@ class Gemm1x1(Convolution):
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
         x, y = problem.x, problem.y
-        e = _extents(problem, (1, 1))
+        e = extents_of(problem, (1, 1))
         pixels = e.N * e.P * e.Q
         product = Gemm(
             m=pixels,
             n=e.K,
             k=e.C,
             a=x.view(),
-            b=_weights(problem).view(),
+            b=weights_of(problem).view(),
             c=y.view(),
             lda=x.pixel_stride,
             ldb=e.K,
@@ -289,7 +289,7 @@ class Depthwise(Convolution):
     def packings(self, problem: Problem) -> Mapping[int, Packing]:
         C = problem.x.shape[1]
         padding = -C % CHANNEL_PAD
-        R, S = (1, *_weights(problem).shape[2:])[-2:]
+        R, S = (1, *weights_of(problem).shape[2:])[-2:]
 
         def pack_weights(w: np.ndarray) -> np.ndarray:
             return np.pad(w.reshape(C, R, S).transpose(1, 2, 0), ((0, 0), (0, 0), (0, padding)))
@@ -302,8 +302,8 @@ class Depthwise(Convolution):
         return packings
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
-        x, w, y, residual = problem.x, _weights(problem), problem.y, problem.residual
-        e = _extents(problem, w.shape[:2])
+        x, w, y, residual = problem.x, weights_of(problem), problem.y, problem.residual
+        e = extents_of(problem, w.shape[:2])
         channels = min(o.channels_padded for o in (x, y, residual) if o is not None)
         return launch(
             Kernel(file="depthwise.cu", entry="depthwise"),

@@ -79,18 +79,27 @@ def _folders_of(nvcc: Path) -> list[Path]:
 
 def ptx(name: str, architecture: str = "sm_80") -> str:
     """The PTX that nvcc makes of kernels/NAME.cu, with the source lines; kept in the cache folder."""
+    return _compiled(name, ["-lineinfo", "-ptx", f"-arch={architecture}"]).decode()
+
+
+def fat_binary(name: str) -> bytes:
+    """A fat binary with PTX for two architectures, beside a cubin that is of no use to the simulator."""
+    targets = [("compute_75", "compute_75"), ("compute_80", "sm_80"), ("compute_80", "compute_80")]
+    return _compiled(name, ["-fatbin", "--no-compress", *(f"-gencode=arch={a},code={c}" for a, c in targets)])
+
+
+def _compiled(name: str, arguments: list[str]) -> bytes:
     nvcc = find_nvcc()
     assert nvcc is not None, NO_NVCC
     source = KERNELS / f"{name}.cu"
-    arguments = ["-std=c++17", "-lineinfo", "-ptx", f"-arch={architecture}"]
     version = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
     digest = hashlib.sha256(source.read_bytes() + repr((arguments, version)).encode()).hexdigest()[:16]
-    made = cache.folder("simgpu") / f"{name}-{digest}.ptx"
+    made = cache.folder("simgpu") / f"{name}-{digest}"
     if not made.exists():
         with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
             fresh = Path(scratch) / made.name
             done = subprocess.run(
-                [str(nvcc), *arguments, source.name, "-o", str(fresh)],
+                [str(nvcc), "-std=c++17", *arguments, source.name, "-o", str(fresh)],
                 cwd=KERNELS,
                 capture_output=True,
                 text=True,
@@ -99,7 +108,7 @@ def ptx(name: str, architecture: str = "sm_80") -> str:
             if done.returncode:
                 raise BuildError(f"{source.name} did not compile", found=done.stderr.strip()[:500])
             os.replace(fresh, made)
-    return made.read_text()
+    return made.read_bytes()
 
 
 def build(into: Path, *, is_old_driver: bool = False) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from pathlib import Path
 
 import numpy as np
 import pycuda.driver as cuda
@@ -157,6 +158,16 @@ def check_launches() -> None:
         axpy(np.float32(2), to_gpu(x), managed, np.int32(N), block=(256, 1, 1), grid=(4, 1))
         cuda.Context.synchronize()
         assert np.allclose(managed, 2 * x + 1)
+
+
+def check_fat_binary() -> None:
+    with context():
+        loaded = cuda.module_from_buffer((Path(sys.argv[2]) / "driver.fatbin").read_bytes())
+        memory = cuda.mem_alloc(256)
+        loaded.get_function("bounded")(memory, block=(64, 1, 1))
+        assert (from_gpu(memory, 64) == 1).all()
+        with refused(cuda.Error, "no kernel image"):
+            cuda.module_from_buffer(b"\177ELF" + bytes(60))
 
 
 def check_mapped_memory() -> None:

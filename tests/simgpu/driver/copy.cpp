@@ -50,8 +50,8 @@ CUresult check_2d(const CUDA_MEMCPY2D& c) {
   if (c.srcMemoryType == CU_MEMORYTYPE_DEVICE) {
     if (CUresult r = check_range(c.srcDevice + c.srcY * c.srcPitch, extent(c.srcPitch, c.srcXInBytes))) return r;
   }
-  if (c.dstMemoryType == CU_MEMORYTYPE_DEVICE) return check_range(c.dstDevice + c.dstY * c.dstPitch, extent(c.dstPitch, c.dstXInBytes));
-  return CUDA_SUCCESS;
+  if (c.dstMemoryType != CU_MEMORYTYPE_DEVICE) return CUDA_SUCCESS;
+  return check_range(c.dstDevice + c.dstY * c.dstPitch, extent(c.dstPitch, c.dstXInBytes));
 }
 
 CUresult copy_2d(const CUDA_MEMCPY2D& c) {

@@ -101,7 +101,8 @@ void multiply(const Product& p) {
         for (size_t i = 0; i < size_m; ++i) sums[i] += a[q * size_m + i] * factor;
       }
       for (size_t i = 0; i < size_m; ++i) {
-        const long long index = batch * p.c.stride + static_cast<long long>(j) * p.c.leading + static_cast<long long>(i);
+        const long long column = static_cast<long long>(j), row = static_cast<long long>(i);
+        const long long index = batch * p.c.stride + column * p.c.leading + row;
         const float before = p.beta == 0 ? 0 : p.beta * read(p.c, index);  // beta 0: c may be NaN
         write(p.c, index, p.alpha * sums[i] + before);
       }
@@ -232,9 +233,9 @@ CUBLAS_API cublasGemmStridedBatchedEx(Handle* h, int op_a, int op_b, int m, int 
                      {c, type_c, ldc, stride_c, false}, uses_tf32(h, type_a, compute)});
 }
 
-CUBLAS_API cublasGemmEx(Handle* h, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a, int type_a,
-                        int lda, const void* b, int type_b, int ldb, const void* beta, void* c, int type_c, int ldc,
-                        int compute, int algorithm) {
-  return cublasGemmStridedBatchedEx(h, op_a, op_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb, 0, beta, c, type_c,
-                                    ldc, 0, 1, compute, algorithm);
+CUBLAS_API cublasGemmEx(Handle* h, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a,
+                        int type_a, int lda, const void* b, int type_b, int ldb, const void* beta, void* c, int type_c,
+                        int ldc, int compute, int algorithm) {
+  return cublasGemmStridedBatchedEx(h, op_a, op_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb, 0, beta, c,
+                                    type_c, ldc, 0, 1, compute, algorithm);
 }

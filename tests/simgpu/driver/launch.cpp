@@ -25,8 +25,8 @@ CUresult check_shape(CUfunction f, const Shape& s) {
     return refuse_launch(CUDA_ERROR_INVALID_VALUE, "a block of " + std::to_string(threads) + " threads");
   }
   if (threads > f->info.max_threads) {
-    return refuse_launch(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads, its launch bounds say " +
-                         std::to_string(f->info.max_threads));
+    return refuse_launch(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads, its launch bounds "
+                         "say " + std::to_string(f->info.max_threads));
   }
   if (static_cast<int>(s.shared) > f->max_dynamic_shared) {
     return refuse_launch(CUDA_ERROR_INVALID_VALUE, std::to_string(s.shared) + " bytes of dynamic shared memory, it may "

@@ -57,8 +57,9 @@ CUresult ptx_of_fatbin(const char* image, std::string* text) {
     at += entry.header_bytes + entry.bytes;
   }
   if (best) return CUDA_SUCCESS;
-  return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, is_compressed ? "the fat binary is compressed: build it with --no-compress"
-                                                            : "the fat binary holds no PTX for this GPU");
+  return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU,
+                is_compressed ? "the fat binary's PTX is compressed, which is not simulated: build with --no-compress"
+                              : "the fat binary holds no PTX for this GPU");
 }
 
 CUresult ptx_of_image(const void* image, std::string* text) {

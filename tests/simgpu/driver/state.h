@@ -1,7 +1,7 @@
 // state.h -- what the stand-in driver knows: devices, contexts, streams, events, modules, graphs
 //
-// Device memory is host memory. Streams are lazy: what is put on one runs only when something waits for it, so a missing
-// synchronisation shows as stale data, the same in every run. Kernels are interpreted by minicnn/sim.
+// Device memory is host memory. Streams are lazy: what is put on one runs only when something waits for it, so a
+// missing synchronisation shows as stale data, the same in every run. Kernels are interpreted by minicnn/sim.
 #pragma once
 #include <cuda.h>
 

@@ -117,8 +117,17 @@ extern "C" __global__ void plain_beside_atomic(int* y) {
   y[threadIdx.x] = sum;
 }
 
+extern "C" __global__ void last_thread_reads_the_sum(int* y) {  // the last to add is not the last of all
+  __shared__ int sum;
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  atomicAdd(&sum, 1);
+  if (threadIdx.x % 32 == 31) y[threadIdx.x] = sum;
+}
+
 __device__ __forceinline__ void fetch(float* to, const float* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+  const uint32_t address = (uint32_t)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 

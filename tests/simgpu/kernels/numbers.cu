@@ -122,6 +122,9 @@ extern "C" __global__ void floats(const float* a, const float* b, float* out, in
   PUT(__fmul_rd(x, y));
   PUT(__fmaf_rz(x, y, 1.f));
   PUT(__frcp_rn(y));
+  PUT(!(x < y) ? 1.f : 2.f);
+  PUT(x != y ? 1.f : 2.f);
+  PUT(!(x > y) && isnan(x) ? 1.f : 2.f);
 }
 
 // Functions that a GPU approximates too: within a few units in the last place

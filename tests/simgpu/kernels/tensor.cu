@@ -136,11 +136,13 @@ extern "C" __global__ void wmma_s8(const signed char* a, const signed char* b, i
 
 __device__ __forceinline__ void copy_16(void* to, const void* from, bool is_inside) {
   const int bytes = is_inside ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+  const uint32_t address = shared_address(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
 }
 
 // C = A x B, tiles of 64 x 64 x 16 in two buffers: the next tile is fetched while this one is used
-extern "C" __global__ void __launch_bounds__(256) sgemm_async(const float* A, const float* B, float* C, int M, int N, int K) {
+extern "C" __global__ void __launch_bounds__(256)
+    sgemm_async(const float* A, const float* B, float* C, int M, int N, int K) {
   __shared__ __align__(16) float tile_a[2][64][16], tile_b[2][16][64];
   const int t = threadIdx.x, first_row = blockIdx.y * 64, first_column = blockIdx.x * 64;
   const int row = t / 16 * 4, column = t % 16 * 4;

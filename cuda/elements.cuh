@@ -1,0 +1,70 @@
+// elements.cuh -- which numbers a kernel's tensors hold, for kernels that are the same for several types
+//
+// Number   an element in memory; Value: what is computed with. -DELEMENT=0 float, 1 half (computed in float),
+//          2 int, 3 64-bit integers, 4 bool (a byte, 0 or 1), 5 unsigned bytes, 6 signed bytes, 7 double
+//          (minicnn.elements.CODES)
+// Half     16 bits that read and assign as a float, rounded to the nearest even. On the host without the compiler's
+//          own half types, so that every compiler makes vectors of it
+//
+// Include kernel.cuh first.
+#pragma once
+
+#ifndef ELEMENT
+#define ELEMENT 0
+#endif
+
+#ifdef MINICNN_HOST
+
+struct Half {
+    unsigned short bits;
+
+    // A float's exponent is 8 bits, a half's 5: times 2^112 moves the one into the other's place, subnormals included.
+    VECTOR_METHOD operator float() const {
+        int sign = (bits & 0x8000) << 16, rest = (bits & 0x7fff) << 13;
+        int number = __float_as_int(__int_as_float(rest) * 0x1p112f);
+        return __int_as_float(sign | (rest < 0x0f800000 ? number : rest | 0x7f800000));  // else infinity or NaN
+    }
+
+    // Adding 2^13 times the power of two above x leaves just the bits that a half keeps, rounded.
+    VECTOR_METHOD Half& operator=(float x) {
+        int whole = __float_as_int(x), size = whole & 0x7fffffff, sign = (whole >> 16) & 0x8000;
+        int above = (size & 0x7f800000) < 0x38800000 ? 0x38800000 : size & 0x7f800000;  // 2^-14: the least normal half
+        float power = __int_as_float(above + (13 << 23));
+        int rounded = __float_as_int((__int_as_float(size) + power) - power) - 0;
+        float scaled = __int_as_float(rounded) * 0x1p-112f;
+        int half = __float_as_int(scaled) >> 13;
+        half = size >= 0x477ff000 ? 0x7c00 : half;   // 65520 and more
+        half = size > 0x7f800000 ? 0x7e00 : half;
+        bits = (unsigned short)(sign | half);
+        return *this;
+    }
+};
+
+#else
+
+#include <cuda_fp16.h>
+typedef __half Half;
+
+#endif
+
+#if ELEMENT == 0
+typedef float Number;
+#elif ELEMENT == 1
+typedef Half Number;
+#elif ELEMENT == 2
+typedef int Number;
+#elif ELEMENT == 3
+typedef long long Number;
+#elif ELEMENT == 4 || ELEMENT == 5
+typedef unsigned char Number;
+#elif ELEMENT == 6
+typedef signed char Number;
+#elif ELEMENT == 7
+typedef double Number;
+#endif
+
+#if ELEMENT == 1
+typedef float Value;
+#else
+typedef Number Value;
+#endif
