@@ -1,15 +1,14 @@
 // conv_tiled.cu -- a convolution whose sums stay in registers: PIXELS outputs x VECTORS * 16 channels a thread
 //
 // computes  y[n,p,q,k] = activation(bias[k] + residual[n,p,q,k] + sum over r < R, s < S, c < C of
-//               x[n, p*stride_h + r*dilation_h - pad_top, q*stride_w + s*dilation_w - pad_left, first + c] * w[r,s,c,k])
-//           a block of channels k reads C channels of x from `first` on: those of its groups, weights of others are 0
+//               x[n, p*stride_h + r*dilation_h - pad_top, q*stride_w + s*dilation_w - pad_left, g*C + c] * w[r,s,c,k])
 //           conv_tiled_pad: x of few channels with its pads, channels last, so that a filter's row is one run of memory
 // layout    x, y, residual: pixels, x_stride, y_stride, residual_stride floats apart
-//           w [block][R][S][C][VECTORS * 16], `zeros` C zeros: what taps outside x read
+//           w [group][block][R][S][C][VECTORS * 16], `zeros` C zeros: what taps outside x read
 //           conv_tiled_pad: x N,C,H,W -> y N, H_padded, W_padded, C
 // mapping   a thread: PIXELS neighbours in the row of all N*P*Q pixels; the last thread's may be fewer
 //           grid x and y: threads and blocks of channels; `channels_inner` says which changes faster: the blocks where
-//           x is large against the weights, so that it is fetched once
+//           x is large against the weights, so that it is fetched once; grid z: group
 //           conv_tiled_pad: x thread and grid: padded column; y grid: padded row; z grid: n
 // cost      2*N*P*Q*K*R*S*C FLOPs, 1 load for every PIXELS * VECTORS / (PIXELS + VECTORS) multiply-adds of vectors
 // needs     PIXELS * VECTORS + VECTORS + 1 vector registers; N*H*W*x_stride and N*P*Q*y_stride < 2^31
@@ -77,17 +76,17 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
                    const float* __restrict__ bias, const float* __restrict__ residual, float* __restrict__ y,
                    int pixels, int H, int W, int R, int S, int P, int Q,
                    int stride_h, int stride_w, int dilation_h, int dilation_w, int pad_top, int pad_left,
-                   int C, int x_channels, int group_C, int group_K, int k_first, int K,
-                   int x_stride, int y_stride, int y_channels, int residual_stride, int residual_channels,
-                   int channels_inner, int activation, float alpha, float beta) {
+                   int groups, int C, int K, int k_first, int blocks, int x_stride, int y_stride, int y_channels,
+                   int residual_stride, int residual_channels, int channels_inner,
+                   int activation, float alpha, float beta, int z_first) {
     int tile = (channels_inner ? blockIdx.y : blockIdx.x) * blockDim.x + threadIdx.x;
     int block = channels_inner ? blockIdx.x : blockIdx.y;
     int first_pixel = tile * PIXELS;
     if (first_pixel >= pixels) return;
     int count = pixels - first_pixel;
-    int k = k_first + block * BLOCK_CHANNELS;
-    int first_channel = k / group_K * group_C;
-    if (first_channel > x_channels - C) first_channel = x_channels - C;
+    int g = blockIdx.z + z_first;
+    int k = g * (K / groups) + k_first + block * BLOCK_CHANNELS;
+    int k_end = g + 1 == groups ? y_channels : (g + 1) * (K / groups);  // padding behind the last group may be written
 
     // Where each pixel's window begins.
     int h[PIXELS], column[PIXELS], place[PIXELS];
@@ -97,7 +96,7 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
     for (int i = 0; i < PIXELS; ++i) {
         h[i] = p * stride_h - pad_top;
         column[i] = q * stride_w - pad_left;
-        place[i] = ((n * H + h[i]) * W + column[i]) * x_stride + first_channel;
+        place[i] = ((n * H + h[i]) * W + column[i]) * x_stride + g * C;
         if (i + 1 < count && ++q == Q) {
             q = 0;
             if (++p == P) p = 0, ++n;
@@ -109,13 +108,13 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
     for (int v = 0; v < VECTORS; ++v) {
         int channel = k + v * VECTOR;
         Vector<VECTOR> start = splat<VECTOR>(0.0f);
-        if (bias && channel < K) start = load_channels(bias + channel, K - channel);
+        if (bias) start = load_channels(bias + channel, K - channel);
         UNROLL(1)
         for (int i = 0; i < PIXELS; ++i) store(sums + i * BLOCK_CHANNELS + v * VECTOR, start);
     }
 
     const float *source[TAPS * PIXELS], *filters[TAPS];
-    const float* weights = w + block * R * S * C * BLOCK_CHANNELS;
+    const float* weights = w + (g * blocks + block) * R * S * C * BLOCK_CHANNELS;
     int taps = 0;
     for (int r = 0; r < R; ++r) {
         for (int s = 0; s < S; ++s, weights += C * BLOCK_CHANNELS) {
@@ -147,8 +146,7 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
             Vector<VECTOR> total = load<VECTOR>(sums + i * BLOCK_CHANNELS + v * VECTOR);
             if (residual)
                 total = total + load_channels(residual + pixel * residual_stride + channel, residual_channels - channel);
-            store_channels(y + pixel * y_stride + channel, activate(total, activation, alpha, beta),
-                           y_channels - channel);
+            store_channels(y + pixel * y_stride + channel, activate(total, activation, alpha, beta), k_end - channel);
         }
     }
 }

@@ -25,16 +25,16 @@ struct Half {
         return __int_as_float(sign | (rest < 0x0f800000 ? number : rest | 0x7f800000));  // else infinity or NaN
     }
 
-    // Adding 2^13 times the power of two above x leaves just the bits that a half keeps, rounded.
+    // Beside 2^13 times the power of two in x no more bits have room than a half keeps: adding that rounds.
     VECTOR_METHOD Half& operator=(float x) {
         int whole = __float_as_int(x), size = whole & 0x7fffffff, sign = (whole >> 16) & 0x8000;
-        int above = (size & 0x7f800000) < 0x38800000 ? 0x38800000 : size & 0x7f800000;  // 2^-14: the least normal half
-        float power = __int_as_float(above + (13 << 23));
-        int rounded = __float_as_int((__int_as_float(size) + power) - power) - 0;
-        float scaled = __int_as_float(rounded) * 0x1p-112f;
-        int half = __float_as_int(scaled) >> 13;
-        half = size >= 0x477ff000 ? 0x7c00 : half;   // 65520 and more
-        half = size > 0x7f800000 ? 0x7e00 : half;
+        int finite = size < 0x477ff000 ? size : 0x477fe000;  // 65520 and more become infinity, below
+        int power = finite & 0x7f800000;
+        power = (power < 0x38800000 ? 0x38800000 : power) + (13 << 23);  // 2^-14: the least normal half
+        float rounded = (__int_as_float(finite) + __int_as_float(power)) - __int_as_float(power);
+        int half = __float_as_int(rounded * 0x1p-112f) >> 13;
+        half = size < 0x477ff000 ? half : 0x7c00;
+        half = size > 0x7f800000 ? 0x7e00 : half;  // NaN
         bits = (unsigned short)(sign | half);
         return *this;
     }

@@ -127,14 +127,14 @@ VECTOR_FUNCTION Vector<N> select_less(const Vector<N>& a, const Vector<N>& b, co
 template <int N>
 VECTOR_FUNCTION Vector<N> maximum(const Vector<N>& a, const Vector<N>& b) {
     Vector<N> r;
-    for (int i = 0; i < Vector<N>::parts; ++i) r.v[i] = (a.v[i] > b.v[i]) | (a.v[i] != a.v[i]) ? a.v[i] : b.v[i];
+    for (int i = 0; i < Vector<N>::parts; ++i) r.v[i] = ((a.v[i] > b.v[i]) | (a.v[i] != a.v[i])) ? a.v[i] : b.v[i];
     return r;
 }
 
 template <int N>
 VECTOR_FUNCTION Vector<N> minimum(const Vector<N>& a, const Vector<N>& b) {
     Vector<N> r;
-    for (int i = 0; i < Vector<N>::parts; ++i) r.v[i] = (a.v[i] < b.v[i]) | (a.v[i] != a.v[i]) ? a.v[i] : b.v[i];
+    for (int i = 0; i < Vector<N>::parts; ++i) r.v[i] = ((a.v[i] < b.v[i]) | (a.v[i] != a.v[i])) ? a.v[i] : b.v[i];
     return r;
 }
 

@@ -2,12 +2,13 @@
 //
 // computes  y[r] = exp(x[r] - m) / sum over s < R of exp(x[s] - m), m the largest x of the group: no exp overflows
 //           a group with a NaN, or whose largest is infinite, becomes NaN
+//           logsoftmax: x[r] - m - log of that sum.  hardmax: 1 for the first of the largest (a NaN if there is one), else 0
 // layout    groups of R elements, x_step and y_step apart; groups lie by the strides x0..x3, y0..y3; y may be x
-// mapping   softmax       a thread a group. thread x: i < E0, y: j < E1; grid z: l*E2 + k
-//           softmax_warp  a warp a group, R shared out over its lanes. thread x: lane; y: i < E0; grid y: j; z: l*E2 + k
+// mapping   plain         a thread a group. thread x: i < E0, y: j < E1; grid z: l*E2 + k
+//           *_warp        a warp a group, R shared out over its lanes. thread x: lane; y: i < E0; grid y: j; z: l*E2 + k
 // cost      2 exp, 1 division, 3 reads and 1 write an element
-// needs     every index < 2^31; softmax_warp: blockDim.x = 32
-// source    ONNX operator Softmax
+// needs     every index < 2^31; *_warp: blockDim.x = 32
+// source    ONNX operators Softmax, LogSoftmax, Hardmax
 #include "kernel.cuh"
 
 KERNEL(softmax)(const float* x, float* y, int R, int x_step, int y_step, int E0, int E1, int E2, int x0, int x1, int x2,
@@ -51,4 +52,60 @@ KERNEL(softmax_warp)(const float* x, float* y, int R, int x_step, int y_step, in
     }
     sum = warp_sum(sum);
     for (int r = lane; r < R; r += 32) y[r * y_step] /= sum;
+}
+
+KERNEL(logsoftmax)(const float* x, float* y, int R, int x_step, int y_step, int E0, int E1, int E2, int x0, int x1,
+                   int x2, int x3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int j = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;
+    int z = blockIdx.z + z_first, l = z / E2, k = z - l * E2;
+    if (i >= E0 || j >= E1) return;
+    x += i * x0 + j * x1 + k * x2 + l * x3;
+    y += i * y0 + j * y1 + k * y2 + l * y3;
+    float largest = x[0];
+    for (int r = 1; r < R; ++r) largest = maximum(largest, x[r * x_step]);
+    float sum = 0;
+    for (int r = 0; r < R; ++r) sum += expf(x[r * x_step] - largest);
+    float logarithm = logf(sum);
+    for (int r = 0; r < R; ++r) y[r * y_step] = x[r * x_step] - largest - logarithm;
+}
+
+KERNEL(logsoftmax_warp)(const float* x, float* y, int R, int x_step, int y_step, int E0, int E1, int E2, int x0, int x1,
+                        int x2, int x3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+{
+    int lane = threadIdx.x;
+    int i = blockIdx.x * blockDim.y + threadIdx.y;
+    int j = blockIdx.y + y_first;
+    int z = blockIdx.z + z_first, l = z / E2, k = z - l * E2;
+    if (i >= E0 || j >= E1) return;  // a whole warp
+    x += i * x0 + j * x1 + k * x2 + l * x3;
+    y += i * y0 + j * y1 + k * y2 + l * y3;
+    float largest = x[0];
+    for (int r = lane; r < R; r += 32) largest = maximum(largest, x[r * x_step]);
+    largest = warp_maximum(largest);
+    float sum = 0;
+    for (int r = lane; r < R; r += 32) sum += expf(x[r * x_step] - largest);
+    float logarithm = logf(warp_sum(sum));
+    for (int r = lane; r < R; r += 32) y[r * y_step] = x[r * x_step] - largest - logarithm;
+}
+
+KERNEL(hardmax)(const float* x, float* y, int R, int x_step, int y_step, int E0, int E1, int E2, int x0, int x1, int x2,
+                int x3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int j = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;
+    int z = blockIdx.z + z_first, l = z / E2, k = z - l * E2;
+    if (i >= E0 || j >= E1) return;
+    x += i * x0 + j * x1 + k * x2 + l * x3;
+    y += i * y0 + j * y1 + k * y2 + l * y3;
+    float largest = x[0];
+    int first = 0;
+    for (int r = 1; r < R; ++r) {
+        float value = x[r * x_step];
+        int is_more = value > largest || (value != value && largest == largest);
+        largest = is_more ? value : largest;
+        first = is_more ? r : first;
+    }
+    for (int r = 0; r < R; ++r) y[r * y_step] = r == first ? 1.0f : 0.0f;
 }

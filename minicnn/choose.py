@@ -64,13 +64,28 @@ def choose(
         return Choice(variant=next(v for v in able if v.name == preferred), reason=f"asked for all {op}")
     if not able:
         return Choice(variant=None, reason="; ".join(f"{name}: {why}" for name, why in refusals.items()))
-    reason = "the only one that applies" if len(able) == 1 else f"last of {len(able)} rungs that apply"
+    chosen, reason = _static(able, problem)
     if preferred is not None:
         reason = f"{preferred} was asked for: {refusals.get(preferred, 'no such variant here')}"
-    return Choice(variant=able[-1], reason=reason)
+    return Choice(variant=chosen, reason=reason)
+
+
+def _static(able: list[Variant], problem: Problem) -> tuple[Variant, str]:
+    """The last rung that doesn't decline; the reason names the rungs above it and what they say."""
+    if len(able) == 1:
+        return able[0], "the only one that applies"
+    declined = []
+    for variant in reversed(able):
+        why = variant.declines(problem)
+        if not why:
+            return variant, "; ".join([f"last of {len(able)} rungs that apply", *declined])
+        declined.append(f"not {variant.name}: {why}")
+    return able[-1], f"last of {len(able)} rungs that apply"
 
 
 def _refusal(variant: Variant, problem: Problem) -> str:
+    if variant.devices and problem.target.kind not in variant.devices:
+        return f"is made for {' and '.join(variant.devices)}"
     if problem.precision not in variant.precisions:
         return f"computes in {', '.join(variant.precisions)}, not in {problem.precision}"
     if variant.dtypes is not None and not variant.is_view:

@@ -24,6 +24,7 @@ from minicnn.graph import Graph, TensorType
 from minicnn.plan import Layer, Plan
 from minicnn.planner import plan
 from minicnn.record import RunRecord
+from minicnn.registry import Target
 from minicnn.rewrite import rewrite
 
 Inputs = np.ndarray | Mapping[str, np.ndarray]
@@ -71,10 +72,14 @@ class Model:
         return shapes.resolve(self.graph, given, self._batch)
 
     def make_plan(
-        self, *, input_shapes: Mapping[str, Sequence[int]] | None = None, options: Options | None = None
+        self,
+        *,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        options: Options | None = None,
+        target: Target = Target(),
     ) -> Plan:
-        """The plan alone, without any device."""
-        return _plan(self.resolve(input_shapes), options or Options())
+        """The plan alone, without any device; `target` is the one it is made for."""
+        return _plan(self.resolve(input_shapes), options or Options(), target)
 
     def plan(
         self,
@@ -115,9 +120,21 @@ def load(
     return Model(onnx_file.load(Path(path)), input_shapes=shapes or {}, batch=batch)
 
 
-def _plan(graph: Graph, options: Options) -> Plan:
+def _plan(graph: Graph, options: Options, target: Target) -> Plan:
     ready = rewrite(graph) if options.fuse else graph
-    return plan(ready, wanted=options.variants, precision=options.precision, allow_fallback=options.fallback)
+    return plan(
+        ready,
+        wanted=options.variants,
+        precision=options.precision,
+        allow_fallback=options.fallback,
+        target=target,
+    )
+
+
+def target_of(device: Device) -> Target:
+    """What plans need to know of a device."""
+    info = device.info
+    return Target(kind=info.kind, architecture=info.architecture, threads=info.threads)
 
 
 class Engine:
@@ -163,37 +180,64 @@ class Engine:
         x         an array where the model has one input, else {name: array}
         Raises    InputError: names, shapes or dtypes that don't fit
         """
+        return self.timed_run(x, profiled=False)[0]
+
+    def timed_run(
+        self, x: Inputs, *, profiled: bool, gaps: bool = False
+    ) -> tuple[dict[str, np.ndarray], Timing]:
+        """`run` with its times; the check of the inputs is the engine's own host time."""
+        start = self.device.clock_ns()
         inputs, chain = self._prepare(x)
-        return chain.timed_run(inputs, profiled=False)[0]
+        prepared = self.device.clock_ns()
+        outputs, timing = chain.timed_run(inputs, profiled=profiled, gaps=gaps)
+        return outputs, replace(timing, host_us=timing.host_us + (prepared - start) / 1e3)
 
     def profile(
         self,
         x: Inputs,
         *,
-        repeat: int = 50,
+        repeat: int | None = None,
+        seconds: float | None = None,
+        sampling: bool = False,
+        gaps: bool = False,
+        contexts: bool = False,
+        energy: bool = False,
         record: str | Path | None = None,
         command: str = "",
         seed: int | None = None,
         progress: bool = False,
     ) -> RunRecord:
-        """Plain and profiled runs in turn, `repeat` of each behind the warm-up, which is kept and flagged.
+        """Plain and profiled runs in turn, until the median is known well enough.
 
+        repeat    so many repetitions behind the warm-up, which is kept and flagged
+        seconds   at most so long
+        sampling  a profiled run now and then alone, so that the whole costs less than 1 %
+        gaps      a third run with a second bracket of events: the device's idle time between layers
+        contexts  each layer alone too, with warm and with emptied caches
+        energy    each layer's, by running it over and over, where a counter can be read
         record    an HDF5 file, written as the run goes and in place only when it has ended well
         Raises    InputError, OutputError
         """
-        if repeat < 1:
+        if repeat is not None and repeat < 1:
             raise InputError("nothing to measure", expected="at least 1 repetition", found=repeat)
         inputs, chain = self._prepare(x)
         return measure.profile(
             chain,
+            lambda profiled, gaps: self.timed_run(inputs, profiled=profiled, gaps=gaps)[1],
             inputs,
             device=self.device,
-            graph=self.model.graph,
-            precision=self.options.precision,
-            repeat=repeat,
+            procedure=measure.Procedure(
+                repeat=repeat,
+                seconds=seconds,
+                sampling=sampling,
+                gaps=gaps,
+                contexts=contexts,
+                energy=energy,
+            ),
+            facts=measure.RunFacts(
+                graph=self.model.graph, precision=self.options.precision, command=command, seed=seed
+            ),
             path=None if record is None else Path(record),
-            command=command,
-            seed=seed,
             progress=progress,
         )
 
@@ -262,7 +306,7 @@ class _Chain:
         self.device = device
         self.options = options
         self.outputs = graph.outputs
-        self.head = Executable(_plan(graph, options), device)
+        self.head = Executable(_plan(graph, options, target_of(device)), device)
         self._tails: dict[tuple[tuple[int, ...], ...], _Chain] = {}
         self._last_tail: _Chain | None = None
 
@@ -283,13 +327,13 @@ class _Chain:
         return tuple(layer for segment in self.segments for layer in segment.plan.layers)
 
     def timed_run(
-        self, inputs: Mapping[str, np.ndarray], *, profiled: bool
+        self, inputs: Mapping[str, np.ndarray], *, profiled: bool, gaps: bool = False
     ) -> tuple[dict[str, np.ndarray], Timing]:
-        found, timing = self.head.timed_run(inputs, profiled=profiled)
+        found, timing = self.head.timed_run(inputs, profiled=profiled, gaps=gaps)
         rest = self.head.plan.rest
         if rest is None:
             return found, timing
-        start = time.perf_counter_ns()
+        start = self.device.clock_ns()
         border = {name: found[name] for name in rest.inputs}
         key = tuple(a.shape for a in border.values())
         if key not in self._tails:
@@ -299,11 +343,13 @@ class _Chain:
             )
             self._tails[key] = _Chain(graph, self.device, self.options)
         self._last_tail = self._tails[key]
-        outputs, later = self._last_tail.timed_run(border, profiled=profiled)
+        between = self.device.clock_ns() - start
+        outputs, later = self._last_tail.timed_run(border, profiled=profiled, gaps=gaps)
         return outputs, Timing(
             layer_us=np.concatenate([timing.layer_us, later.layer_us]),
+            gap_us=np.concatenate([timing.gap_us, later.gap_us]),
             device_us=timing.device_us + later.device_us,
             upload_us=timing.upload_us + later.upload_us,
             download_us=timing.download_us + later.download_us,
-            wall_us=timing.wall_us + (time.perf_counter_ns() - start) / 1e3,
+            host_us=timing.host_us + later.host_us + between / 1e3,
         )

@@ -2,8 +2,8 @@
 
     y = activation(sum + residual)          the bias is part of the sum
 
-`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, a branch in `activate` and one in
-the .cuh; one that enlarges errors (a slope beyond 1) also needs a term in `bound`.
+`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, one in activations.ACTIVATIONS and a
+branch in the .cuh.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ from typing import Any
 import numpy as np
 
 from minicnn import tiling
+from minicnn.activations import ACTIVATIONS
 from minicnn.graph import Epilogue
 from minicnn.kernels import launch
 from minicnn.registry import Orders, Problem
 from minicnn.step import Kernel, Operand, Step
 
-CODES = {"": 0, "Relu": 1, "Clip": 2}  # as in cuda/epilogue.cuh
+CODES = {  # as in cuda/epilogue.cuh
+    "": 0, "Relu": 1, "Clip": 2, "Sigmoid": 3, "HardSigmoid": 4, "HardSwish": 5, "Tanh": 6, "Elu": 7, "Swish": 8,
+    "Gelu": 9, "Mish": 10, "Softplus": 11, "Selu": 7,
+}  # fmt: skip
 FUSIBLE = ("Bias", "Residual", *(name for name in CODES if name))  # for `operator(fuses=...)`
 UNIT_ROUNDOFF = 2.0**-24
 
 
 def activate(epilogue: Epilogue, x: np.ndarray) -> np.ndarray:
     """The activation alone, in the precision of `x`. NaN stays NaN."""
-    if epilogue.activation == "Relu":
-        return np.maximum(x, 0)
-    if epilogue.activation == "Clip":  # the limits as a kernel gets them
-        return np.minimum(np.maximum(x, np.float32(epilogue.alpha)), np.float32(epilogue.beta))
-    assert not epilogue.activation, f"unknown activation {epilogue.activation}"
-    return x
+    if not epilogue.activation:
+        return x
+    # The parameters as a kernel gets them.
+    alpha, beta = np.float32(epilogue.alpha).item(), np.float32(epilogue.beta).item()
+    return ACTIVATIONS[epilogue.activation].function(x, alpha, beta)
 
 
 def reference(epilogue: Epilogue, exact: np.ndarray, residual: np.ndarray | None) -> np.ndarray:
@@ -42,10 +45,16 @@ def reference(epilogue: Epilogue, exact: np.ndarray, residual: np.ndarray | None
 def bound(
     epilogue: Epilogue, exact: np.ndarray, sum_bound: np.ndarray | float, residual: np.ndarray | None
 ) -> np.ndarray | float:
-    """How far a float32 kernel may be from `reference`: an addition rounds, activations don't enlarge."""
-    if residual is None:
+    """How far a float32 kernel may be from `reference`: an addition rounds, an activation has its slope and ulps."""
+    if residual is not None:
+        sum_bound = sum_bound + 2 * UNIT_ROUNDOFF * (np.abs(exact) + np.abs(residual.astype(np.float64)))
+    if not epilogue.activation:
         return sum_bound
-    return sum_bound + 2 * UNIT_ROUNDOFF * (np.abs(exact) + np.abs(residual.astype(np.float64)))
+    activation = ACTIVATIONS[epilogue.activation]
+    total = exact if residual is None else exact + residual.astype(np.float64)
+    size = np.maximum(np.abs(total), np.abs(activate(epilogue, total)))
+    slope = activation.slope(epilogue.alpha, epilogue.beta)
+    return slope * sum_bound + activation.ulps * 2 * UNIT_ROUNDOFF * size
 
 
 def own_input(problem: Problem, index: int) -> Operand | None:

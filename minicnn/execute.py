@@ -7,15 +7,14 @@ sync, so that nothing waits inside a timed run. *Plain* programs carry only the 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from minicnn.device.base import Action, Device
+from minicnn.device.base import Action, Device, Event
 from minicnn.errors import DeviceError, InputError, MinicnnError
-from minicnn.plan import Layer, Plan
+from minicnn.plan import Buffer, Layer, Plan
 from minicnn.step import HostCall, Launch, Operand, View
 
 CANARY = 0x7FC0DEAD  # a NaN that no arithmetic makes: arena words that still hold it were never written
@@ -23,13 +22,21 @@ CANARY = 0x7FC0DEAD  # a NaN that no arithmetic makes: arena words that still ho
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """One run in microseconds: per layer (NaN in a plain run), first to last event, caller's clock."""
+    """One run in microseconds.
+
+    layer_us    between a layer's boundaries; NaN in a plain run
+    gap_us      from a layer's end to the next one's beginning; NaN without brackets
+    device_us   first to last event
+    host_us     the engine's own time in no transfer and outside first to last event, as far as its clock can
+                see it: where the device's clock is another, the way to the first event and from the last isn't
+    """
 
     layer_us: np.ndarray
+    gap_us: np.ndarray
     device_us: float
     upload_us: float
     download_us: float
-    wall_us: float
+    host_us: float
 
 
 class Executable:
@@ -53,8 +60,12 @@ class Executable:
         self._run_time: dict[str, np.ndarray] = {}  # outputs whose shape the plan didn't know
         self._load()
         self._events = [device.event() for _ in range(len(plan.layers) + 1)]
-        self._plain = self._program(every_layer=False)
-        self._profiled = self._program(every_layer=True)
+        first, last = self._events[:1], self._events[-1:]
+        inner: list[Event | None] = [None] * max(len(plan.layers) - 1, 0)
+        self._plain = self._program(before=[*first, *inner], after=[*inner, *last])
+        self._profiled = self._program(before=[*first, *inner], after=self._events[1:])
+        self._begins: list[Event] = []  # of the second brackets, once they are asked for
+        self._bracketed: list[Action] = []
 
     def close(self) -> None:
         """Gives the device memory back; the device itself stays open."""
@@ -69,30 +80,101 @@ class Executable:
         return self.timed_run(inputs, profiled=False)[0]
 
     def timed_run(
-        self, inputs: Mapping[str, np.ndarray], *, profiled: bool
+        self, inputs: Mapping[str, np.ndarray], *, profiled: bool, gaps: bool = False
     ) -> tuple[dict[str, np.ndarray], Timing]:
-        """One run with its times; `profiled` says whether the layers' boundaries are recorded."""
-        start = time.perf_counter_ns()
+        """One run with its times.
+
+        profiled    whether the layers' boundaries are recorded
+        gaps        with an event at a layer's beginning and one at its end, so that idle between layers shows
+        """
+        clock = self.device.clock_ns
+        program = self._with_brackets() if gaps else self._profiled if profiled else self._plain
+        start = clock()
         for operand in self.plan.inputs:
             self.device.upload(self._address(operand.view()), inputs[operand.name])
-        uploaded = time.perf_counter_ns()
-        for action in self._profiled if profiled else self._plain:
+        uploaded = clock()
+        for action in program:
             action()
         self.device.sync()
-        ran = time.perf_counter_ns()
+        ran = clock()
         outputs = {name: self._download(operand) for name, operand in self.plan.outputs.items()}
-        end = time.perf_counter_ns()
-        events = self._events
-        layer_us = np.full(len(self.plan.layers), np.nan)
-        if profiled:
-            layer_us[:] = [self.device.elapsed_us(a, b) for a, b in zip(events, events[1:], strict=False)]
+        downloaded = clock()
+        layer_us, gap_us = self._times_of_layers(profiled, gaps)
+        first = self._begins[0] if gaps and self._begins else self._events[0]
+        last = self._events[-1]
+        has_layers = len(self.plan.layers) > 0
+        device_us = self.device.elapsed_us(first, last) if has_layers else 0.0
+        outside = self._outside_ns(uploaded, first, last, ran) if has_layers else ran - uploaded
         return outputs, Timing(
             layer_us=layer_us,
-            device_us=self.device.elapsed_us(events[0], events[-1]) if len(events) > 1 else 0.0,
+            gap_us=gap_us,
+            device_us=device_us,
             upload_us=(uploaded - start) / 1e3,
-            download_us=(end - ran) / 1e3,
-            wall_us=(end - start) / 1e3,
+            download_us=(downloaded - ran) / 1e3,
+            host_us=(outside + clock() - downloaded) / 1e3,
         )
+
+    def _times_of_layers(self, profiled: bool, gaps: bool) -> tuple[np.ndarray, np.ndarray]:
+        layer_us, gap_us = np.full((2, len(self.plan.layers)), np.nan)
+        elapsed, ends = self.device.elapsed_us, self._events[1:]
+        if gaps:
+            layer_us[:] = [elapsed(a, b) for a, b in zip(self._begins, ends, strict=True)]
+            gap_us[1:] = [elapsed(a, b) for a, b in zip(ends, self._begins[1:], strict=False)]
+        elif profiled:
+            layer_us[:] = [elapsed(a, b) for a, b in zip(self._events, ends, strict=False)]
+        return layer_us, gap_us
+
+    def _outside_ns(self, uploaded: int, first: Event, last: Event, ran: int) -> int:
+        """From the upload to the first event and from the last one to the caller: 0 where no clock shows it."""
+        begin, end = self.device.host_ns(first), self.device.host_ns(last)
+        if begin is None or end is None:
+            return 0
+        return begin - uploaded + ran - end
+
+    def _with_brackets(self) -> list[Action]:
+        if not self._begins:
+            self._begins = [self.device.event() for _ in self.plan.layers]
+            self._bracketed = self._program(before=self._begins, after=self._events[1:])
+        return self._bracketed
+
+    def alone(
+        self, inputs: Mapping[str, np.ndarray], disturb: Callable[[], None]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(us of each layer run twice in a row, the second time; us after `disturb` has emptied the caches)
+
+        A run layer by layer. Of a layer that works in place the input is put back before each time.
+        """
+        warm_us, cold_us = np.full((2, len(self.plan.layers)), np.nan)
+        for operand in self.plan.inputs:
+            self.device.upload(self._address(operand.view()), inputs[operand.name])
+        for index, layer in enumerate(self.plan.layers):
+            first, last = self._events[index : index + 2]
+            program = self._around(layer, first, last)
+            kept = {buffer.offset: self._bytes_of(buffer) for buffer in self._overwritten(layer)}
+            for times, prepare in ((warm_us, None), (warm_us, None), (cold_us, disturb)):
+                for offset, content in kept.items():
+                    self.device.upload(self._arena + offset, content)
+                if prepare is not None:
+                    prepare()
+                for action in program:
+                    action()
+                self.device.sync()
+                times[index] = self.device.elapsed_us(first, last)
+        return warm_us, cold_us
+
+    def _overwritten(self, layer: Layer) -> list[Buffer]:
+        """Buffers in the arena that a layer both reads and writes."""
+        read, written = ({self.plan.places.get(o.name) for o in side} for side in (layer.inputs, layer.outputs))
+        buffers = [self.plan.buffers[name] for name in read & written if name is not None]
+        return [buffer for buffer in buffers if buffer.kind != "weight"]
+
+    def _bytes_of(self, buffer: Buffer) -> np.ndarray:
+        content = np.empty(buffer.nbytes, np.uint8)
+        self.device.download(self._arena + buffer.offset, content)
+        return content
+
+    def _around(self, layer: Layer, first: Event, last: Event) -> list[Action]:
+        return [self.device.record(first), *self._layer_actions(layer), self.device.record(last)]
 
     def walk(
         self, inputs: Mapping[str, np.ndarray]
@@ -137,11 +219,13 @@ class Executable:
                 self._address(operand.view()), np.ascontiguousarray(value, dtype=operand.dtype)
             )
 
-    def _program(self, *, every_layer: bool) -> list[Action]:
-        """The plan's actions with boundaries, captured between host calls."""
+    def _program(self, *, before: Sequence[Event | None], after: Sequence[Event | None]) -> list[Action]:
+        """The plan's actions with an event before and after each layer where there is one, captured
+        between host calls."""
         program: list[Action] = []
-        pending: list[Action] = [self.device.record(self._events[0])]
-        for index, layer in enumerate(self.plan.layers):
+        pending: list[Action] = []
+        for layer, begin, end in zip(self.plan.layers, before, after, strict=False):
+            pending += [self.device.record(begin)] if begin is not None else []
             for step in layer.steps:
                 if isinstance(step, HostCall):
                     program += self._captured(pending)
@@ -149,8 +233,7 @@ class Executable:
                     program.append(self._host_action(layer, step))
                 else:
                     pending.append(self.device.prepare(step, self._address))
-            if every_layer or index == len(self.plan.layers) - 1:
-                pending.append(self.device.record(self._events[index + 1]))
+            pending += [self.device.record(end)] if end is not None else []
         return program + self._captured(pending)
 
     def _captured(self, actions: list[Action]) -> list[Action]:

@@ -24,7 +24,8 @@ REFUSED = frozenset(
 _MEANING_SINCE = {
     "Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "PRelu": 7, "Resize": 11, "Upsample": 11, "RoiAlign": 16,
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "And": 7, "Or": 7, "Xor": 7, "Equal": 7, "Greater": 7,
-    "Less": 7, "Scatter": 11, "DequantizeLinear": 19, "Concat": 4, "GRU": 7, "LSTM": 7, "RNN": 7,
+    "Less": 7, "Scatter": 11, "DequantizeLinear": 19, "Concat": 4, "GRU": 7, "LSTM": 7, "RNN": 7, "Scan": 9,
+    "BatchNormalization": 14,
 }  # fmt: skip
 SMALL = 1024  # elements of a constant that shape inference is given: target shapes, axes, scales, not weights
 
@@ -61,6 +62,10 @@ def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
     """
     if any(name and name not in graph.types for name in node.inputs):
         return (None,) * len(node.outputs)
+    for value in (v for inner in _graphs_of(node) for v in (*inner.input, *inner.output)):
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            facts = {"node": node.name, "operator": node.op, "found": value.type.WhichOneof("value")}
+            raise UnsupportedError("a subgraph that is given, or gives, something other than tensors", **facts)
     schema: Any = _schema(node, graph)
     model = _model(node, graph, with_constants=True)
     # Within subgraphs onnx's propagation of data trips over itself: "data already exists".
@@ -161,21 +166,52 @@ def _for_evaluator(node: Node, graph: Graph) -> onnx.ModelProto:
     newer = _MEANING_SINCE.get(node.op, 0) if node.domain == "" else 0
     if graph.opset < newer:
         return version_converter.convert_version(model, newer)
-    _give_loops_conditions(model.graph)
+    _mend_loops(model.graph, graph.opset)
     return model
 
 
-def _give_loops_conditions(graph: onnx.GraphProto) -> None:
-    """The evaluator takes a Loop's absent condition for False; ONNX says it is True."""
+def _mend_loops(graph: onnx.GraphProto, opset: int) -> None:
+    """Writes Loops so that the evaluator does with them what ONNX says.
+
+    It takes an absent condition for False, where ONNX says True; and it joins what the iterations give along the first
+    axis, where ONNX wants a new one. So each gives its value two more axes, and one goes again behind the Loop.
+    """
     always = numpy_helper.from_array(np.array(True), f"{graph.name}: always")
+    nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        if node.op_type == "Loop" and len(node.input) > 1 and not node.input[1]:
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, attribute.g):
+                _mend_loops(inner, opset)
+        nodes.append(node)
+        if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
+            continue
+        if len(node.input) > 1 and not node.input[1]:
             node.input[1] = always.name
             if always not in graph.initializer:
                 graph.initializer.append(always)
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, attribute.g):
-                _give_loops_conditions(inner)
+        body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
+        carried = len(node.input) - 2
+        for index in range(carried, len(node.output)):
+            given, gathered, output = body.output[index + 1], f"{node.output[index]}: rows", node.output[index]
+            if not output:
+                continue
+            body.node.append(_reaxis("Unsqueeze", given.name, f"{given.name}: row {index}", (0, 1), body, opset))
+            given.CopyFrom(helper.make_empty_tensor_value_info(f"{given.name}: row {index}"))
+            node.output[index] = gathered
+            nodes.append(_reaxis("Squeeze", gathered, output, (1,), graph, opset))
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _reaxis(
+    op: str, x: str, y: str, axes: tuple[int, ...], graph: onnx.GraphProto, opset: int
+) -> onnx.NodeProto:
+    """Squeeze or Unsqueeze; `axes` became an input in opset 13."""
+    if opset < 13:
+        return helper.make_node(op, [x], [y], axes=axes)
+    graph.initializer.append(numpy_helper.from_array(np.array(axes, np.int64), f"{y}: axes"))
+    return helper.make_node(op, [x, f"{y}: axes"], [y])
 
 
 def _value_info(name: str, known: TensorType | None) -> onnx.ValueInfoProto:

@@ -20,7 +20,7 @@ from minicnn.geometry import INT32_MAX, NHWC, PLAIN, Layout
 from minicnn.graph import Epilogue, Graph, Node
 from minicnn.memory import Lifetime
 from minicnn.plan import Buffer, Layer, Plan
-from minicnn.registry import Orders, Problem, Variant
+from minicnn.registry import Orders, Problem, Target, Variant
 from minicnn.slices import Slice, find_slices
 from minicnn.step import HostCall, Operand
 from minicnn.strided import copy_steps
@@ -32,6 +32,7 @@ def plan(
     wanted: Mapping[str, str] | None = None,
     precision: str = "fp32",
     allow_fallback: bool = True,
+    target: Target = Target(),
 ) -> Plan:
     """Plans a resolved (and usually rewritten) graph.
 
@@ -40,7 +41,9 @@ def plan(
               InputError: a wanted variant that is unknown or doesn't apply
     """
     head, rest = _cut(graph)
-    planner = _Planner(head, wanted=wanted or {}, precision=precision, allow_fallback=allow_fallback)
+    planner = _Planner(
+        head, wanted=wanted or {}, precision=precision, allow_fallback=allow_fallback, target=target
+    )
     return replace(planner.plan(), rest=rest)
 
 
@@ -78,10 +81,19 @@ _FALLBACK_ORDERS = Orders(inputs=("NCHW",), outputs=("NCHW",))
 
 
 class _Planner:
-    def __init__(self, graph: Graph, *, wanted: Mapping[str, str], precision: str, allow_fallback: bool):
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        wanted: Mapping[str, str],
+        precision: str,
+        allow_fallback: bool,
+        target: Target,
+    ):
         self.graph = graph
         self.wanted = wanted
         self.precision = precision
+        self.target = target
         self.allow_fallback = allow_fallback
         self.layers: list[Layer] = []
         self.laid_out: dict[str, Operand] = {}
@@ -117,6 +129,8 @@ class _Planner:
 
     def _operand(self, name: str) -> Operand:
         known = self.graph.types[name]
+        if known.dtype == "object":
+            raise UnsupportedError("a tensor of strings", file=self.graph.file, tensor=name)
         if math.prod(known.extents) > INT32_MAX:
             raise UnsupportedError(
                 "a tensor too large for 32-bit indices", file=self.graph.file, tensor=name, found=known
@@ -129,6 +143,7 @@ class _Planner:
         outputs = tuple(self._operand(name) for name in node.outputs if name and _is_known(self.graph, name))
         try:
             bound = registry.bind(node, self.graph)
+            self._check_outputs(node, bound)
         except UnsupportedError as error:
             return self._fall_back(node, outputs, error)
         try:
@@ -139,6 +154,7 @@ class _Planner:
                 outputs=outputs,
                 epilogue=node.epilogue,
                 precision=self.precision,
+                target=self.target,
             )
             choice = choose(problem, node=node.name, op=node.op, sources=node.sources, wanted=self.wanted)
             if choice.variant is None:
@@ -149,6 +165,17 @@ class _Planner:
         except MinicnnError as error:
             raise error.at(file=self.graph.file, node=node.name, operator=node.op) from None
         return Chosen(node=node, problem=problem, variant=choice.variant, reason=choice.reason, orders=orders)
+
+    def _check_outputs(self, node: Node, bound: registry.Bound) -> None:
+        """Whether the operator does what this node asks of it, which it says where it infers types.
+
+        Raises    UnsupportedError
+        """
+        inputs = bound.inputs[:-1] if node.epilogue.has_residual else bound.inputs
+        types = bound.operator.infer(*(self.graph.types[name] if name else None for name in inputs))
+        beyond = [name for name in node.outputs[len(types) :] if name]
+        if beyond:
+            raise UnsupportedError("an output that isn't computed", tensor=", ".join(beyond))
 
     def _fall_back(self, node: Node, outputs: tuple[Operand, ...], why: UnsupportedError) -> Chosen:
         why.at(file=self.graph.file, node=node.name, operator=node.op)

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 NAN = math.nan
+OF_LAYERS = ("time_us", "gap_us", "enqueue_us", "alone_warm_us", "alone_cold_us")
+OF_RUNS = ("plain_us", "profiled_us", "wall_us", "profiled_wall_us", "upload_us", "download_us", "host_us",
+           "unattributed_us", "preemptions", "is_outlier")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,27 @@ class LayerFacts:
     inputs: tuple[str, ...] = ()  # "name dtype shape order", for people
     outputs: tuple[str, ...] = ()
     is_fallback: bool = False  # ran through onnx's evaluator on the CPU
+    sources: tuple[str, ...] = ()  # "file.cu SHA-256" of its kernels, what they include among it
+    energy_uj: float = NAN  # of one run of the layer, idle power taken off; by the device's counter
+    energy_by_power_uj: float = NAN  # the same by summing power readings
+    is_checked: bool = False  # held against its definition in float64; the rest is of that check
+    check_max_abs: float = NAN
+    check_max_relative: float = NAN  # of the largest exact value
+    check_max_ulp: float = NAN  # in units of the last place of the exact value, as float32
+    check_of_bound: float = NAN  # beyond 1: wrong
+    check_index: str = ""  # the first element beyond its bound, else the worst one, as "n,c,h,w"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferFacts:
+    """One piece of planned memory. It lives from layer `first` to layer `last`; `offset` is into its arena."""
+
+    name: str
+    kind: str = ""  # input, output, activation, workspace (in the arena); weight
+    nbytes: int = 0
+    offset: int = 0
+    first: int = 0
+    last: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,23 +65,30 @@ class RunRecord:
     """One run: its layers, the raw samples of every repetition, memory, and what it takes to repeat it.
 
     A repetition has a plain run (two device events and the caller's clock) and a profiled one (an event at
-    every layer's boundary). Warm-up repetitions are kept and flagged. NaN means: not measured.
+    every layer's boundary), in turn first and second; if asked for, a third with brackets. Warm-up repetitions
+    are kept and flagged. NaN means: not measured.
 
-    Shapes    time_us, gap_us, enqueue_us (repetitions, layers); the other samples (repetitions,)
-    Units     us by the end of the name; bytes; fractions for closure_residual and profiling_overhead
+    Shapes    time_us, gap_us, enqueue_us, alone_* (repetitions, layers); the other samples (repetitions,)
+    Units     us by the end of the name; bytes; fractions for closure_residual, profiling_overhead, drift
     """
 
     layers: tuple[LayerFacts, ...]
     time_us: np.ndarray  # device time between a layer's boundaries, profiled runs
-    gap_us: np.ndarray  # device idle between a layer and the one before
+    gap_us: np.ndarray  # device idle between a layer and the one before, runs with brackets
     enqueue_us: np.ndarray  # the calling thread's time to hand a layer to the device
+    alone_warm_us: np.ndarray  # the layer by itself, run just before
+    alone_cold_us: np.ndarray  # the layer by itself, caches emptied
     plain_us: np.ndarray  # first event to last, plain runs
+    profiled_us: np.ndarray  # the same, profiled runs
     wall_us: np.ndarray  # the caller's clock around a plain run, upload to download
+    profiled_wall_us: np.ndarray
     upload_us: np.ndarray
     download_us: np.ndarray
     host_us: np.ndarray  # the engine's own time on the host, in no layer and no transfer
-    unattributed_us: np.ndarray  # of wall_us, what nothing above claims
+    unattributed_us: np.ndarray  # of wall_us, what neither transfers, layers (time_us) nor host_us claim
+    preemptions: np.ndarray  # times the system took a processor from us
     is_warmup: np.ndarray
+    is_outlier: np.ndarray
 
     model_file: str = ""
     model_sha256: str = ""
@@ -84,17 +115,39 @@ class RunRecord:
     activations_bytes: int = 0
     workspaces_bytes: int = 0
 
-    closure_residual: float = NAN
-    profiling_overhead: float = NAN
+    closure_residual: float = NAN  # median of unattributed_us / wall_us
+    closure_residual_low: float = NAN  # its interval
+    closure_residual_high: float = NAN
+    profiling_overhead: float = NAN  # median of profiled_wall_us / wall_us, less 1
+    profiling_overhead_low: float = NAN
+    profiling_overhead_high: float = NAN
+    profiled_every: int = 1  # sampling: one run in so many was a profiled one
+
+    bracket_us: float = NAN  # calibration: two events with nothing between
+    bracket_spread_us: float = NAN  # its quartiles' distance
+    null_kernel_us: float = NAN  # two events around a kernel that does nothing
+    clock_step_us: float = NAN  # the smallest difference the device's clock shows
+    copy_gb_per_s: float = NAN  # roofs: memory copied, read and written bytes
+    fma_gflop_per_s: float = NAN  # multiply-adds in registers
+
+    drift: float = NAN  # the last third of the steady repetitions against the first
+    drift_low: float = NAN
+    drift_high: float = NAN
+    other_load: float = NAN  # processors kept busy by others meanwhile
+    throttled_share: float = NAN  # of the repetitions, where the device says so
+    idle_power_w: float = NAN
+    energy_source: str = ""  # what was read, or why nothing could be
+
+    buffers: tuple[BufferFacts, ...] = ()
 
     path: str = ""  # where it is stored; "" while it is only in memory
     notes: tuple[str, ...] = ()  # what a reader has to know, such as repetitions that didn't finish
 
     def __post_init__(self) -> None:
         repetitions = len(self.is_warmup)
-        for name in ("time_us", "gap_us", "enqueue_us"):
+        for name in OF_LAYERS:
             _check(name, getattr(self, name), (repetitions, len(self.layers)))
-        for name in ("plain_us", "wall_us", "upload_us", "download_us", "host_us", "unattributed_us"):
+        for name in OF_RUNS:
             _check(name, getattr(self, name), (repetitions,))
 
     @property

@@ -65,6 +65,20 @@ class Packing:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Target:
+    """The device that a plan is made for, as far as choices depend on it. "": any of its kind.
+
+    kind          "host", "cuda", "sim"
+    architecture  as in DeviceInfo: "x86-64-v3", "sm_90"
+    threads       of the host device
+    """
+
+    kind: str = "host"
+    architecture: str = ""
+    threads: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """One layer to be planned. Inputs an operator doesn't have are None.
 
@@ -80,6 +94,7 @@ class Problem:
     precision: str = "fp32"
     workspace: Operand | None = None
     tables: tuple[Operand, ...] = ()
+    target: Target = Target()
 
     @property
     def x(self) -> Operand:
@@ -107,10 +122,24 @@ class Variant:
     dtypes: tuple[str, ...] | None = ("float32",)  # of all inputs and outputs; None: any
     is_view = False  # no steps: the output is the input's memory under another shape
     may_overwrite = False  # the output may take input 0's memory where nobody reads that any more
+    devices: tuple[str, ...] = ()  # the kinds it is made for; (): all
+
+    @property
+    def label(self) -> str:
+        """Its name, and what sets it apart from others of that name."""
+        return self.name
 
     def applies(self, problem: Problem) -> str:
         """ "" where the variant can do the problem, else the reason why not, as a clause."""
         return ""
+
+    def declines(self, problem: Problem) -> str:
+        """Why it isn't to be chosen where nothing was measured, though it applies; "": it may be."""
+        return ""
+
+    def tunings(self, problem: Problem) -> tuple[Variant, ...]:
+        """The forms of this variant that are worth timing, told apart by their labels."""
+        return (self,)
 
     def orders(self, problem: Problem) -> Orders:
         return Orders(inputs=("NCHW",), outputs=("NCHW",))
@@ -204,7 +233,7 @@ def bind(node: Node, graph: Graph) -> Bound:
             found=version,
             accepted=entry.opsets,
         )
-    fields = {f.name for f in dataclasses.fields(entry.cls)}
+    fields = {f.name: f for f in dataclasses.fields(entry.cls)}
     values = {name: _plain(value) for name, value in node.attributes.items()}
     kept = list(node.inputs)
     for index, name in entry.parameters.items():
@@ -214,7 +243,8 @@ def bind(node: Node, graph: Graph) -> Bound:
                 raise UnsupportedError(
                     "computed at run time", node=node.name, operator=node.op, tensor=f"{name} = {kept[index]}"
                 )
-            values[name] = _plain(constant)
+            is_list = str(fields[name].type).startswith("tuple")  # which some files give as a scalar
+            values[name] = _plain(constant.reshape(-1) if is_list and constant.ndim == 0 else constant)
             kept[index] = ""
     while kept and not kept[-1] and len(kept) > 1:
         kept.pop()
@@ -222,7 +252,9 @@ def bind(node: Node, graph: Graph) -> Bound:
         values["opset"] = version
     if "outputs" in fields:
         values["outputs"] = len(node.outputs)
-    unknown = set(values) - fields
+        if "" in node.outputs:
+            raise UnsupportedError("an output left out before another", node=node.name, operator=node.op)
+    unknown = set(values) - set(fields)
     if unknown:
         raise UnsupportedError(
             "an attribute this operator doesn't know", node=node.name, operator=node.op, found=sorted(unknown)

@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 
 from minicnn.errors import InputError, OutputError
-from minicnn.record import LayerFacts, RunRecord
+from minicnn.record import BufferFacts, LayerFacts, RunRecord
 
 FORMAT = "minicnn run"
 SCHEMA_VERSION = 1
@@ -38,7 +38,8 @@ HDF5_ERRORS = (OSError, RuntimeError, ValueError, KeyError, TypeError, Attribute
 class Quantity:
     """One thing a record holds.
 
-    dims   () for an attribute of the file, ("layer",), ("rep",) or ("rep", "layer") for a dataset
+    dims   () for an attribute of the file, else of a dataset: ("layer",), ("rep",), ("rep", "layer") or
+           ("buffer",)
     dtype  "float64" (NaN: not measured), "int64", "bool" (an int8 that says so), "text" (UTF-8),
            "texts" and "mapping": text too, a JSON list or object
     """
@@ -62,15 +63,21 @@ SCHEMA = _table(
     ("layer", "layer", "text", "", "layer, in the order of execution"),
     ("is_finished", "rep", "bool", "1", "1 once all samples of the repetition are stored"),
     ("is_warmup", "rep", "bool", "1", "1 for a repetition before the steady state"),
+    ("is_outlier", "rep", "bool", "1", "1 for a plain run far from the others; it stays in the medians"),
     ("time_us", "rep layer", "float64", "us", "device time between the layer's boundaries, profiled run"),
-    ("gap_us", "rep layer", "float64", "us", "device idle before the layer, profiled run"),
+    ("gap_us", "rep layer", "float64", "us", "device idle before the layer, run with brackets"),
     ("enqueue_us", "rep layer", "float64", "us", "host time to hand the layer to the device, profiled run"),
+    ("alone_warm_us", "rep layer", "float64", "us", "the layer by itself, run just before"),
+    ("alone_cold_us", "rep layer", "float64", "us", "the layer by itself, caches emptied"),
     ("plain_us", "rep", "float64", "us", "device time from first to last layer, plain run"),
+    ("profiled_us", "rep", "float64", "us", "device time from first to last layer, profiled run"),
     ("wall_us", "rep", "float64", "us", "caller's clock from upload to download, plain run"),
+    ("profiled_wall_us", "rep", "float64", "us", "caller's clock around a profiled run"),
     ("upload_us", "rep", "float64", "us", "inputs to the device, plain run"),
     ("download_us", "rep", "float64", "us", "outputs from the device, plain run"),
     ("host_us", "rep", "float64", "us", "the engine's own host time, in no layer or transfer, plain run"),
-    ("unattributed_us", "rep", "float64", "us", "part of wall_us that nothing else claims"),
+    ("unattributed_us", "rep", "float64", "us", "wall_us - upload_us - download_us - host_us - sum of time_us"),
+    ("preemptions", "rep", "float64", "1", "times the system took a processor from the process"),
     ("op", "layer", "text", "", "operator"),
     ("nodes", "layer", "texts", "", "ONNX nodes the layer stands for"),
     ("variant", "layer", "text", "", "way the operator is computed"),
@@ -86,6 +93,21 @@ SCHEMA = _table(
     ("inputs", "layer", "texts", "", "tensors read: name, dtype, shape, layout"),
     ("outputs", "layer", "texts", "", "tensors written: name, dtype, shape, layout"),
     ("is_fallback", "layer", "bool", "1", "1 if it ran through onnx's evaluator on the CPU"),
+    ("sources", "layer", "texts", "", "its kernels' files, each with the SHA-256 of it and what it includes"),
+    ("energy_uj", "layer", "float64", "uJ", "energy of one run beyond idle, by the device's counter"),
+    ("energy_by_power_uj", "layer", "float64", "uJ", "the same, by summing readings of power"),
+    ("is_checked", "layer", "bool", "1", "1 if it was held against its definition in float64"),
+    ("check_max_abs", "layer", "float64", "1", "largest error"),
+    ("check_max_relative", "layer", "float64", "1", "largest error over the largest exact value"),
+    ("check_max_ulp", "layer", "float64", "1", "largest error in units of the exact value's last place"),
+    ("check_of_bound", "layer", "float64", "1", "largest error over what it may be; above 1 it is wrong"),
+    ("check_index", "layer", "text", "", "first element beyond its bound, else the worst: n,c,h,w"),
+    ("buffer", "buffer", "text", "", "piece of planned memory"),
+    ("buffer_kind", "buffer", "text", "", "input, output, activation, workspace or weight"),
+    ("buffer_bytes", "buffer", "int64", "B", "its size"),
+    ("buffer_offset", "buffer", "int64", "B", "where it begins: in the arena, weights in theirs"),
+    ("buffer_first", "buffer", "int64", "1", "number of the layer that it is alive from"),
+    ("buffer_last", "buffer", "int64", "1", "number of the layer that it is alive to"),
     ("format", "", "text", "", "always 'minicnn run'"),
     ("schema_version", "", "int64", "1", "version of this table"),
     ("model_file", "", "text", "", "the model as it was named"),
@@ -111,14 +133,35 @@ SCHEMA = _table(
     ("outputs_bytes", "", "int64", "B", "outputs of the network"),
     ("activations_bytes", "", "int64", "B", "sum of all activations, as if none shared memory"),
     ("workspaces_bytes", "", "int64", "B", "sum of all workspaces, as if none shared memory"),
-    ("closure_residual", "", "float64", "1", "unattributed part of wall_us, a fraction"),
-    ("profiling_overhead", "", "float64", "1", "what profiling adds to a plain run, a fraction"),
+    ("closure_residual", "", "float64", "1", "unattributed part of wall_us, a fraction; median"),
+    ("closure_residual_low", "", "float64", "1", "lower end of its 95 % interval"),
+    ("closure_residual_high", "", "float64", "1", "upper end of its 95 % interval"),
+    ("profiling_overhead", "", "float64", "1", "what profiling adds to a plain run, a fraction; median"),
+    ("profiling_overhead_low", "", "float64", "1", "lower end of its 95 % interval"),
+    ("profiling_overhead_high", "", "float64", "1", "upper end of its 95 % interval"),
+    ("profiled_every", "", "int64", "1", "sampling: one run in so many was a profiled one"),
+    ("bracket_us", "", "float64", "us", "two events with nothing between; median"),
+    ("bracket_spread_us", "", "float64", "us", "distance of its quartiles"),
+    ("null_kernel_us", "", "float64", "us", "two events around a kernel that does nothing; median"),
+    ("clock_step_us", "", "float64", "us", "smallest difference that the device's clock shows"),
+    ("copy_gb_per_s", "", "float64", "GB/s", "memory roof: a large copy, bytes read and written"),
+    ("fma_gflop_per_s", "", "float64", "GFLOP/s", "arithmetic roof: multiply-adds in registers, float32"),
+    ("drift", "", "float64", "1", "last third of the steady plain runs over the first, less 1"),
+    ("drift_low", "", "float64", "1", "lower end of its 95 % interval"),
+    ("drift_high", "", "float64", "1", "upper end of its 95 % interval"),
+    ("other_load", "", "float64", "1", "processors that others kept busy meanwhile"),
+    ("throttled_share", "", "float64", "1", "fraction of repetitions in which the device said it throttled"),
+    ("idle_power_w", "", "float64", "W", "power of the device at rest"),
+    ("energy_source", "", "text", "", "what energy was read from, or why it could not be"),
 )
 
-_OWN = ("rep", "layer", "is_finished", "format", "schema_version")  # the file's own, no fields of RunRecord
+_OWN = ("rep", "layer", "buffer", "is_finished", "format", "schema_version")  # the file's own, no fields of RunRecord
 ATTRIBUTES = {q.name: q for q in SCHEMA if not q.dims and q.name not in _OWN}
 SAMPLES = {q.name: q for q in SCHEMA if "rep" in q.dims and q.name not in _OWN}
 FACTS = {q.name: q for q in SCHEMA if q.dims == ("layer",) and q.name not in _OWN}
+_BUFFER_FIELDS = {"buffer": "name", "buffer_kind": "kind", "buffer_bytes": "nbytes"} | {
+    f"buffer_{name}": name for name in ("offset", "first", "last")
+}
 _LAYER_FIELDS = {"layer": "name"} | {name: name for name in FACTS}  # dataset -> field of LayerFacts
 _BLANK: dict[str, Any] = {
     "float64": math.nan, "int64": 0, "bool": False, "text": "", "texts": (), "mapping": {},
@@ -147,11 +190,13 @@ class Recorder:
         layers: Sequence[LayerFacts],
         repetitions: int,
         attributes: Mapping[str, Any],
+        buffers: Sequence[BufferFacts] = (),
     ):
         unknown = set(attributes) - set(ATTRIBUTES)
         if unknown:
             raise TypeError(f"unknown attributes {sorted(unknown)}; known are {sorted(ATTRIBUTES)}")
         self.layers = tuple(layers)
+        self.buffers = tuple(buffers)
         self.repetitions = repetitions
         self.path = None if path is None else Path(os.path.realpath(path))
         self.partial = None if self.path is None else self.path.with_name(self.path.name + ".partial")
@@ -164,12 +209,14 @@ class Recorder:
         self._rows: dict[str, _Rows] = {}
         self._descriptor: int | None = None
         self._is_stored = False
+        self._is_cut = False
 
     @property
     def record(self) -> RunRecord:
         """What has been recorded so far, repetitions that didn't finish left out."""
         place = self.path if self._is_stored else self.partial
-        return _record(self.layers, self._samples, self._attributes, self._finished, str(place or ""))
+        facts = (self.layers, self.buffers, self._samples, self._attributes)
+        return _record(*facts, self._finished, str(place or ""))
 
     def __enter__(self) -> Recorder:
         if self.path is None or self.partial is None:
@@ -214,6 +261,30 @@ class Recorder:
                 raise TypeError(f"{name} is no number that a record holds")
             self._attributes[name] = value
 
+    def flag(self, name: str, is_so: np.ndarray) -> None:
+        """A flag of the repetitions so far that only later ones tell: is_warmup, is_outlier."""
+        if SAMPLES[name].dtype != "bool":
+            raise TypeError(f"{name} is no flag")
+        self._samples[name][: len(is_so)] = is_so
+        if self._descriptor is not None:
+            try:
+                for rep, value in enumerate(np.asarray(is_so, bool)):
+                    _write(self._descriptor, value.tobytes(), self._rows[name].offset(rep))
+            except OSError as error:
+                raise _output_error(self.partial, error) from None
+
+    def set_facts(self, **columns: Sequence[float]) -> None:
+        """Numbers of the layers that are known after the repetitions alone, stored at the end."""
+        for name, column in columns.items():
+            if name not in FACTS or FACTS[name].dtype not in ("float64", "int64"):
+                raise TypeError(f"{name} is no number of a layer")
+            pairs = zip(self.layers, column, strict=True)
+            self.layers = tuple(dataclasses.replace(facts, **{name: value}) for facts, value in pairs)
+
+    def end_early(self) -> None:
+        """No more repetitions: the record will have the finished ones alone."""
+        self._is_cut = True
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -223,10 +294,13 @@ class Recorder:
             self._abandon()
             return
         try:
-            # The same layout, so that only the numbers that were `set` differ: to die here harms nothing.
-            _write(self._descriptor, self._image()[0], 0)
-            os.fsync(self._descriptor)
-            os.replace(self.partial, self.path)
+            if self._is_cut:
+                self._replace_by_cut(self.path)
+            else:
+                # The same layout, so that only the numbers that were `set` differ: to die here harms nothing.
+                _write(self._descriptor, self._image()[0], 0)
+                os.fsync(self._descriptor)
+                os.replace(self.partial, self.path)
         except OSError as failure:
             self._abandon()
             raise _output_error(self.path, failure) from None
@@ -234,8 +308,28 @@ class Recorder:
         os.close(self._descriptor)
         self._descriptor = None
 
+    def _replace_by_cut(self, path: Path) -> None:
+        """Fewer rows are another layout, so another file, and only then is FILE.partial given up."""
+        kept = np.flatnonzero(self._finished)
+        self._samples = {name: values[kept] for name, values in self._samples.items()}
+        self._finished = self._finished[kept]
+        cut = path.with_name(path.name + ".cut")
+        try:
+            descriptor = os.open(cut, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+            try:
+                _write(descriptor, self._image()[0], 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(cut, path)
+        except OSError:
+            cut.unlink(missing_ok=True)
+            raise
+        path.with_name(path.name + ".partial").unlink(missing_ok=True)
+
     def _image(self) -> tuple[bytes, dict[str, _Rows]]:
-        return _image(self.layers, self._samples | {"is_finished": self._finished}, self._attributes)
+        samples = self._samples | {"is_finished": self._finished}
+        return _image(self.layers, self.buffers, samples, self._attributes)
 
     def _abandon(self) -> None:
         """Leaves FILE.partial for whoever wants its finished repetitions; one without any is removed."""
@@ -304,7 +398,10 @@ class _Rows:
 
 
 def _image(
-    layers: tuple[LayerFacts, ...], samples: Mapping[str, np.ndarray], attributes: Mapping[str, Any]
+    layers: tuple[LayerFacts, ...],
+    buffers: tuple[BufferFacts, ...],
+    samples: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
 ) -> tuple[bytes, dict[str, _Rows]]:
     """The whole file as bytes, and where in it the samples lie.
 
@@ -315,6 +412,7 @@ def _image(
     columns: dict[str, Any] = dict(samples)
     columns["rep"] = np.arange(repetitions)
     columns |= {name: [getattr(facts, field) for facts in layers] for name, field in _LAYER_FIELDS.items()}
+    columns |= {name: [getattr(b, field) for b in buffers] for name, field in _BUFFER_FIELDS.items()}
     defaults = {f.name: f.default for f in dataclasses.fields(RunRecord) if f.name in ATTRIBUTES}
     defaults = {name: value for name, value in defaults.items() if value is not dataclasses.MISSING}
     constants = {"format": FORMAT, "schema_version": SCHEMA_VERSION} | defaults | dict(attributes)
@@ -358,7 +456,7 @@ def _create_dataset(file: h5py.File, quantity: Quantity, column: Any) -> None:
     dataset.attrs["long_name"] = quantity.long_name
     if quantity.dtype == "bool":
         dataset.attrs["dtype"] = "bool"  # xarray's way to say it
-    if quantity.name in ("rep", "layer"):
+    if quantity.name in quantity.dims:
         dataset.make_scale(quantity.name)
     else:
         for axis, dim in enumerate(quantity.dims):
@@ -417,7 +515,7 @@ def _read(file: h5py.File, place: Path) -> RunRecord:
     if version > SCHEMA_VERSION:
         found, accepted = f"schema {version}", f"up to {SCHEMA_VERSION}"
         raise InputError("a record of a newer minicnn", file=place, found=found, accepted=accepted)
-    extents = {"rep": len(file["rep"]), "layer": len(file["layer"])}
+    extents = {dim: len(file[dim]) if dim in file else 0 for dim in ("rep", "layer", "buffer")}
     if extents["rep"] * extents["layer"] > PACKED_AT_MOST * place.stat().st_size:
         raise ValueError("more samples than the file can hold")
     columns = {q.name: _load(file, q, tuple(extents[d] for d in q.dims)) for q in SCHEMA if q.dims}
@@ -425,9 +523,13 @@ def _read(file: h5py.File, place: Path) -> RunRecord:
         LayerFacts(**{field: columns[name][i] for name, field in _LAYER_FIELDS.items()})
         for i in range(extents["layer"])
     )
+    buffers = tuple(
+        BufferFacts(**{field: columns[name][i] for name, field in _BUFFER_FIELDS.items()})
+        for i in range(extents["buffer"])
+    )
     attributes = {name: _decode(q, file.attrs[name]) for name, q in ATTRIBUTES.items() if name in file.attrs}
     samples = {name: columns[name] for name in SAMPLES}
-    return _record(layers, samples, attributes, columns["is_finished"], str(place))
+    return _record(layers, buffers, samples, attributes, columns["is_finished"], str(place))
 
 
 def _load(file: h5py.File, quantity: Quantity, shape: tuple[int, ...]) -> Any:
@@ -438,7 +540,7 @@ def _load(file: h5py.File, quantity: Quantity, shape: tuple[int, ...]) -> Any:
     dataset = file[quantity.name]
     if dataset.shape != shape:
         raise ValueError(f"{quantity.name} has shape {dataset.shape}, expected {shape}")
-    if quantity.dims == ("layer",):
+    if "rep" not in quantity.dims:
         stored = dataset.asstr()[()] if quantity.dtype in ("text", "texts") else dataset[()]
         return [_decode(quantity, value) for value in stored.tolist()]
     return dataset[()].astype(quantity.dtype)
@@ -454,6 +556,7 @@ def _decode(quantity: Quantity, stored: Any) -> Any:
 
 def _record(
     layers: tuple[LayerFacts, ...],
+    buffers: tuple[BufferFacts, ...],
     samples: Mapping[str, np.ndarray],
     attributes: Mapping[str, Any],
     finished: np.ndarray,
@@ -463,4 +566,4 @@ def _record(
     if not finished.all():
         notes = (f"{finished.sum()} of {len(finished)} repetitions finished; the others are left out",)
     kept: dict[str, Any] = {name: values[finished] for name, values in samples.items()}
-    return RunRecord(layers=layers, **kept, **attributes, path=path, notes=notes)
+    return RunRecord(layers=layers, buffers=buffers, **kept, **attributes, path=path, notes=notes)

@@ -104,7 +104,8 @@ class _Prepared(BackendRep):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "model.onnx"
             file.write_bytes(model.SerializeToString())
-            loaded = minicnn.load(file, {name: np.shape(value) for name, value in feeds.items()})
+            shapes = {name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray)}
+            loaded = minicnn.load(file, shapes)
             with loaded.plan(device=self.device) as engine:
                 self.has_run = True
                 outputs = engine.run(feeds)

@@ -122,12 +122,74 @@ def test_switch(architecture: str) -> None:
     np.testing.assert_array_equal(y, np.array(cases)[x, i])
 
 
+# What nvcc seldom writes into PTX: predicated calls, tables of branch targets, sums with carry.
+BY_HAND = """
+.version 7.0
+.target sm_80
+.address_size 64
+.func (.param .b32 result) twice (.param .b32 given)
+{
+  .reg .b32 %r<2>;
+  ld.param.b32 %r0, [given];
+  add.u32 %r1, %r0, %r0;
+  st.param.b32 [result], %r1;
+  ret;
+}
+.visible .entry by_hand (.param .u64 .ptr .global out)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<8>;
+  .reg .b64 %rd<3>;
+  ld.param.u64 %rd0, [out];
+  mov.u32 %r0, %tid.x;
+  mul.wide.u32 %rd1, %r0, 12;
+  add.u64 %rd2, %rd0, %rd1;
+  setp.lt.u32 %p1, %r0, 10;
+  {
+    .param .b32 number;
+    .param .b32 doubled;
+    st.param.b32 [number], %r0;
+    st.param.b32 [doubled], -1;
+    @%p1 call (doubled), twice, (number);
+    ld.param.b32 %r1, [doubled];
+  }
+  st.global.u32 [%rd2], %r1;
+  and.b32 %r2, %r0, 3;
+  table: .branchtargets zero, one, two, one;
+  brx.idx %r2, table;
+zero:
+  mov.u32 %r3, 100;
+  bra.uni done;
+one:
+  mov.u32 %r3, 111;
+  bra.uni done;
+two:
+  mov.u32 %r3, 122;
+done:
+  st.global.u32 [%rd2+4], %r3;
+  add.cc.u32 %r4, %r0, 0xfffffff8;
+  addc.u32 %r5, 0, 40;
+  st.global.u32 [%rd2+8], %r5;
+  ret;
+}
+"""
+
+
+def test_what_nvcc_seldom_writes() -> None:
+    out = np.zeros((32, 3), np.int32)
+    Simulator(text=BY_HAND).run("by_hand", out)
+    i = np.arange(32)
+    np.testing.assert_array_equal(out[:, 0], np.where(i < 10, 2 * i, -1))
+    np.testing.assert_array_equal(out[:, 1], np.array([100, 111, 122, 111])[i & 3])
+    np.testing.assert_array_equal(out[:, 2], 40 + (i >= 8))
+
+
 # ---------------------------------------------------------------- warps and barriers
 
 
 def test_shuffles_and_votes() -> None:
     x = random().integers(-1000, 1000, 32).astype(np.int32)
-    out = np.zeros((15, 32), np.int32)
+    out = np.zeros((17, 32), np.int32)
     Simulator("warps").run("shuffles", x, out)
     i = np.arange(32)
     ballot = sum(1 << k for k in range(32) if x[k] & 1)
@@ -147,6 +209,8 @@ def test_shuffles_and_votes() -> None:
         np.full(32, np.bitwise_xor.reduce(x)),
         np.where(i < 12, x[i ^ 1], 0),
         np.full(32, -1),
+        np.where(i % 8 >= 2, x[(i - 2) % 32], x),
+        np.zeros(32),
     ]
     for row, want in enumerate(expected):
         np.testing.assert_array_equal(

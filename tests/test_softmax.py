@@ -1,23 +1,26 @@
-"""Softmax: every variant against the definition, and that against onnxruntime."""
+"""Softmax, LogSoftmax, Hardmax: every variant against the definition, and that against onnxruntime."""
 
 import harness
 import pytest
 
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
-from minicnn.ops.softmax import CASES, Softmax
+from minicnn.ops.softmax import CASES, Hardmax, Softmax
 from minicnn.registry import Problem
 from minicnn.step import Operand
 
 
-@pytest.mark.parametrize(*harness.grid("Softmax"))
-def test_softmax(case, variant, device):
-    harness.check("Softmax", case, variant, device)
+@pytest.mark.parametrize(
+    "op, case, variant, device",
+    [(op, *p.values) for op in ("Softmax", "LogSoftmax", "Hardmax") for p in harness.grid(op)[1]],
+)
+def test_softmax(op, case, variant, device):
+    harness.check(op, case, variant, device)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_definition_agrees_with_onnxruntime(case):
-    harness.onnx_witness("Softmax", case)
+    harness.onnx_witness(type(CASES[case].operator).__name__, case)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +29,7 @@ def test_definition_agrees_with_onnxruntime(case):
         (Softmax(axis=2), [(2, 3)], "-2 to 1"),
         (Softmax(axis=-3), [(2, 3)], "-2 to 1"),
         (Softmax(opset=9, axis=2), [(2, 3)], "-2 to 1"),
+        (Hardmax(axis=2), [(2, 3)], "-2 to 1"),
     ],
 )
 def test_refusals(operator, shapes, words):

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "minicnn"
 
 # A module imports only from lower floors, or from its own where the pair is listed in SAME_FLOOR.
 FLOORS = [
-    ["errors", "version"],
+    ["errors", "version", "elements", "activations"],
     ["cache", "geometry", "record", "stats", "progress"],
     ["graph", "step"],
     ["onnx_tensor", "kernels", "memory", "store", "window", "image", "sim"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,14 @@ class Device(ABC):
     @abstractmethod
     def elapsed_us(self, first: Event, second: Event) -> float:
         """Microseconds between two recorded events, after `sync`."""
+
+    def clock_ns(self) -> int:
+        """The caller's clock, by which a run is timed from outside."""
+        return time.perf_counter_ns()
+
+    def host_ns(self, event: Event) -> int | None:
+        """A recorded event on the caller's clock; None where the device's clock is another."""
+        return None
 
     @abstractmethod
     def capture(self, actions: Sequence[Action]) -> Action:

@@ -255,6 +255,9 @@ class HostDevice(Device):
     def elapsed_us(self, first: object, second: object) -> float:
         return (_event(second).nanoseconds.value - _event(first).nanoseconds.value) / 1e3
 
+    def host_ns(self, event: object) -> int | None:
+        return _event(event).nanoseconds.value  # CLOCK_MONOTONIC, as Python's perf_counter
+
     def capture(self, actions: Sequence[Action]) -> Action:
         """One array of all commands; where Python functions (fft) stand between, as many as it takes."""
         parts: list[Action] = []

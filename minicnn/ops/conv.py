@@ -16,6 +16,7 @@ from minicnn import epilogue
 from minicnn.errors import ShapeError
 from minicnn.geometry import Window
 from minicnn.graph import Epilogue, TensorType
+from minicnn.ops.conv_tiled import Tiled
 from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
 from minicnn.registry import Case, Cost, Problem, Variant, operator
 from minicnn.window import Windowed, two_axes
@@ -55,7 +56,7 @@ class Conv(Windowed):
         return (TensorType(dtype=x.dtype, shape=(N, K, *out)),)
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Im2col(), Gemm1x1(), Depthwise())
+        return (Direct(), Im2col(), Gemm1x1(), Depthwise(), Tiled())
 
     def cost(self, problem: Problem) -> Cost:
         weights = problem.inputs[1]

@@ -1,7 +1,7 @@
-"""Softmax: numbers to shares that sum to one.
+"""Softmax, LogSoftmax, Hardmax: numbers to shares that sum to one, to the shares' logarithms, to 1 for the largest.
 
 Shapes    x -> y of the same shape, float32
-Source    ONNX operator Softmax. From opset 13 on the shares along one axis sum to one; before, those along
+Source    ONNX operators of these names. From opset 13 on the shares along one axis sum to one; before, those along
           `axis` and all axes behind it together
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,8 +40,8 @@ class Thread(Variant):
 
     def steps(self, problem: Problem) -> tuple[Launch, ...]:
         launches: list[Launch] = []
-        for walk, group in _walks(problem):
-            kernel = Kernel(file="softmax.cu", entry="softmax")
+        for walk, group in group_walks(problem):
+            kernel = Kernel(file="softmax.cu", entry=problem.operator.STEM)
             launches += launch(kernel, **walk.geometry(), **group, **walk.arguments("x", "y"))
         return tuple(launches)
 
@@ -57,15 +57,15 @@ class Warp(Thread):
 
     def steps(self, problem: Problem) -> tuple[Launch, ...]:
         launches: list[Launch] = []
-        for walk, group in _walks(problem):
+        for walk, group in group_walks(problem):
             groups, rows, *planes = walk.extents
             grid = (ceil_div(groups, WARPS), rows, math.prod(planes))
-            kernel = Kernel(file="softmax.cu", entry="softmax_warp")
+            kernel = Kernel(file="softmax.cu", entry=f"{problem.operator.STEM}_warp")
             launches += launch(kernel, grid=grid, block=(32, WARPS, 1), **group, **walk.arguments("x", "y"))
         return tuple(launches)
 
 
-def _walks(problem: Problem) -> list[tuple[Walk, dict[str, Any]]]:
+def group_walks(problem: Problem) -> list[tuple[Walk, dict[str, Any]]]:
     """Walks over the groups, and the kernel arguments that tell of one group."""
     x, y = problem.x, problem.y
     inside = problem.operator.group_axes(x.shape)
@@ -84,9 +84,12 @@ def _walks(problem: Problem) -> list[tuple[Walk, dict[str, Any]]]:
     return result
 
 
-@operator("Softmax", opsets=(1, None))
 @dataclass(frozen=True, kw_only=True)
-class Softmax:
+class _Shares:
+    """What the three share: which elements make a group."""
+
+    STEM: ClassVar[str]  # of the entries in softmax.cu
+
     axis: int | None = None  # None: the last one; before opset 13 the second
     opset: int = 13
 
@@ -111,6 +114,12 @@ class Softmax:
     def cost(self, problem: Problem) -> Cost:
         return Cost(flops=5 * math.prod(problem.y.shape))  # compare, subtract, exp, add, divide
 
+
+@operator("Softmax", opsets=(1, None))
+@dataclass(frozen=True, kw_only=True)
+class Softmax(_Shares):
+    STEM = "softmax"
+
     def reference(self, x: np.ndarray) -> np.ndarray:
         axes = tuple(self.group_axes(x.shape))
         exact = x.astype(np.float64)
@@ -128,6 +137,52 @@ class Softmax:
         return UNIT_ROUNDOFF * y * (below + 4 + of_sum + 1) + SMALLEST
 
 
+@operator("LogSoftmax", opsets=(1, None))
+@dataclass(frozen=True, kw_only=True)
+class LogSoftmax(_Shares):
+    STEM = "logsoftmax"
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        axes = tuple(self.group_axes(x.shape))
+        exact = x.astype(np.float64)
+        exact = exact - exact.max(axis=axes, keepdims=True)
+        return exact - np.log(np.exp(exact).sum(axis=axes, keepdims=True))
+
+    def bound(self, x: np.ndarray) -> np.ndarray:
+        """As of Softmax's sum; a relative error of the sum is an absolute one of its logarithm, which rounds too."""
+        axes = tuple(self.group_axes(x.shape))
+        exact = x.astype(np.float64)
+        below = exact.max(axis=axes, keepdims=True) - exact
+        shares = np.exp(-below)
+        total = shares.sum(axis=axes, keepdims=True)
+        of_sum = (shares / total * (below + 4)).sum(axis=axes, keepdims=True) + 4 * math.sqrt(
+            self.group_size(x.shape)
+        )
+        return UNIT_ROUNDOFF * (of_sum + 2 * below + 6 * np.log(total) + 2)
+
+
+@operator("Hardmax", opsets=(1, None))
+@dataclass(frozen=True, kw_only=True)
+class Hardmax(_Shares):
+    """1 for the largest of a group, the first of equals, 0 for all others; NaN is larger than every number."""
+
+    STEM = "hardmax"
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (Thread(),)
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        axes = self.group_axes(x.shape)
+        flat = x.reshape(*x.shape[: axes.start], -1, *x.shape[axes.stop :])
+        first = np.expand_dims(flat.argmax(axis=axes.start), axes.start)
+        y = np.zeros(flat.shape)
+        np.put_along_axis(y, first, 1.0, axis=axes.start)
+        return y.reshape(x.shape)
+
+    def bound(self, x: np.ndarray) -> float:
+        return 0.0
+
+
 CASES = {
     "classes": Case(operator=Softmax(), shapes=((3, 10),)),
     "a thousand classes": Case(operator=Softmax(), shapes=((2, 1000),)),
@@ -142,4 +197,13 @@ CASES = {
     "rank 1": Case(operator=Softmax(axis=0), shapes=((7,),)),
     "a group of one": Case(operator=Softmax(), shapes=((5, 1),)),
     "rank 6: more groups' axes than a grid has": Case(operator=Softmax(axis=1), shapes=((2, 3, 2, 3, 2, 3),)),
+    "logarithms": Case(operator=LogSoftmax(), shapes=((3, 10),)),
+    "logarithms, a thousand classes": Case(operator=LogSoftmax(), shapes=((2, 1000),)),
+    "logarithms, along many channels": Case(operator=LogSoftmax(axis=1), shapes=((2, 67, 3, 3),)),
+    "logarithms, exp alone would vanish": Case(operator=LogSoftmax(), shapes=((3, 7),), ranges={0: (-300.0, 300.0)}),
+    "logarithms, opset 9": Case(operator=LogSoftmax(opset=9), shapes=((2, 5, 3, 7),)),
+    "the largest": Case(operator=Hardmax(), shapes=((3, 10),)),
+    "the largest, the first of equals": Case(operator=Hardmax(), shapes=((4, 30),), ranges={0: (0.5, 0.5)}),
+    "the largest along the channels": Case(operator=Hardmax(axis=1), shapes=((2, 19, 3, 7),)),
+    "the largest, opset 9": Case(operator=Hardmax(opset=9), shapes=((2, 5, 3, 7),)),
 }

@@ -37,12 +37,12 @@ void Block::arrive_at_barrier(Warp& warp, const Instruction& i, uint32_t mask) {
     const int expected = thread_count_of(i, warp, lane, threads_);
     const int whole_warps = (threads_ + WARP - 1) / WARP * WARP;
     if (expected <= 0 || (expected % WARP && expected != threads_) || expected > whole_warps) {
-      fail(FaultKind::barrier, "a barrier of " + std::to_string(expected) + " threads; the count must be a multiple of "
-           "32 within the block", warp, lane, &i);
+      fail(FaultKind::barrier, "a barrier of " + std::to_string(expected) + " threads; the count must be a multiple "
+           "of 32 within the block", warp, lane, &i);
     }
     if (barrier.expected && barrier.expected != expected) {
-      fail(FaultKind::barrier, "a barrier of " + std::to_string(expected) + " threads, which others entered as one of " +
-           std::to_string(barrier.expected), warp, lane, &i);
+      fail(FaultKind::barrier, "a barrier of " + std::to_string(expected) + " threads, which others entered as one "
+           "of " + std::to_string(barrier.expected), warp, lane, &i);
     }
     barrier.expected = expected;
     barrier.arrived += __builtin_popcount(same);

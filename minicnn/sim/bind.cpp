@@ -26,8 +26,10 @@ void trap(Block& b, Warp& w, const Instruction& i, uint32_t mask) {
   const bool is_assert = i.text.find("__assertfail") != std::string::npos;
   const bool is_trap = i.text.find("trap") != std::string::npos;
   const auto kind = is_assert || is_trap ? FaultKind::trap : FaultKind::unsupported;
-  b.fail(kind, is_assert ? "assertion failed" : is_trap ? "trap executed" : "printf, malloc and free are not simulated",
-         w, first_lane(mask), &i);
+  const char* what = is_assert ? "assertion failed"
+                     : is_trap ? "trap executed"
+                               : "printf, malloc and free are not simulated";
+  b.fail(kind, what, w, first_lane(mask), &i);
 }
 
 bool bind_control(const Statement& s, Instruction& i) {
@@ -94,8 +96,8 @@ using Binder = bool (*)(const Statement&, Instruction&);
 
 const std::map<std::string, Binder>& families() {
   static const std::map<std::string, Binder> FAMILIES = {
-      {"ld", bind_memory}, {"ldu", bind_memory}, {"st", bind_memory}, {"cvta", bind_memory}, {"isspacep", bind_memory},
-      {"atom", bind_atomic}, {"red", bind_atomic}, {"cp", bind_async},
+      {"ld", bind_memory}, {"ldu", bind_memory}, {"st", bind_memory}, {"cvta", bind_memory},
+      {"isspacep", bind_memory}, {"atom", bind_atomic}, {"red", bind_atomic}, {"cp", bind_async},
       {"add", bind_arithmetic}, {"sub", bind_arithmetic}, {"mul", bind_arithmetic}, {"div", bind_arithmetic},
       {"min", bind_arithmetic}, {"max", bind_arithmetic}, {"abs", bind_arithmetic}, {"neg", bind_arithmetic},
       {"fma", bind_arithmetic}, {"mad", bind_arithmetic}, {"rcp", bind_float}, {"sqrt", bind_float},

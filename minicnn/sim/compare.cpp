@@ -122,8 +122,8 @@ void select_by_sign(Block&, Warp& w, const Instruction& i, uint32_t mask) {
   const Lane *a = w.row(i.src[0]), *b = w.row(i.src[1]), *c = w.row(i.src[2]);
   Lane* d = w.row(i.dst[0]);
   each_lane(mask, [&](int l) {
-    const bool first = is_float(i.source_type) ? float_value(i.source_type, c[l]) >= 0 : static_cast<int32_t>(c[l]) >= 0;
-    d[l] = first ? a[l] : b[l];
+    const double sign = is_float(i.source_type) ? float_value(i.source_type, c[l]) : static_cast<int32_t>(c[l]);
+    d[l] = sign >= 0 ? a[l] : b[l];
   });
 }
 
@@ -175,7 +175,9 @@ void unpack(Block&, Warp& w, const Instruction& i, uint32_t mask) {  // mov.b64 
   const int bits = static_cast<int>(8 * type_bytes(i.type) / i.dst.size());
   each_lane(mask, [&](int l) {
     const Lane value = a[l];  // a destination may be the source
-    for (size_t k = 0; k < i.dst.size(); ++k) w.row(i.dst[k])[l] = value >> (bits * static_cast<int>(k)) & part_mask(bits);
+    for (size_t k = 0; k < i.dst.size(); ++k) {
+      w.row(i.dst[k])[l] = value >> (bits * static_cast<int>(k)) & part_mask(bits);
+    }
   });
 }
 

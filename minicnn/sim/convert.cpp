@@ -125,8 +125,11 @@ float to_float_rounded(double x, Rounding r) {
 
 // fp32 from a 64-bit integer must not go through double, which would round twice.
 float integer_to_float(Type from, int64_t v, Rounding r) {
-  fesetround(r == Rounding::zero ? FE_TOWARDZERO : r == Rounding::down ? FE_DOWNWARD : r == Rounding::up ? FE_UPWARD
-                                                                                                          : FE_TONEAREST);
+  int mode = FE_TONEAREST;
+  if (r == Rounding::zero) mode = FE_TOWARDZERO;
+  if (r == Rounding::down) mode = FE_DOWNWARD;
+  if (r == Rounding::up) mode = FE_UPWARD;
+  fesetround(mode);
   volatile float f = from == Type::u64 ? static_cast<float>(static_cast<uint64_t>(v)) : static_cast<float>(v);
   fesetround(FE_TONEAREST);
   return f;
@@ -240,7 +243,9 @@ bool bind_convert(const Statement& s, Instruction& i) {
   const bool to_float = is_float(i.type), from_float = is_float(i.source_type);
   i.variant = to_float && from_float && (m.has("rni") || m.has("rzi") || m.has("rmi") || m.has("rpi"));
   for (const std::string& word : s.modifiers) {  // the 8-bit and smaller floats are not simulated
-    if (word.find("e4m3") == 0 || word.find("e5m2") == 0 || word.find("e2m") == 0 || word.find("e3m") == 0) return false;
+    for (const char* small : {"e4m3", "e5m2", "e2m", "e3m", "ue8m0"}) {
+      if (word.rfind(small, 0) == 0) return false;
+    }
   }
   if (to_float) {
     i.execute = from_float ? float_to_float : integer_to_any_float;

@@ -266,10 +266,6 @@ class ProgramBuilder {
     }
   }
 
-  void require_bound(const Instruction& i) const {
-    if (!i.execute && i.flow == Flow::next) fail(FaultKind::unsupported, "instruction not supported by the simulator");
-  }
-
   // -------------------------------------------------------------- statements
 
   Instruction& append(const Statement& s) {
@@ -355,7 +351,6 @@ class ProgramBuilder {
     } else {
       set_operands(scope, s, i);
       if (i.flow == Flow::collective) set_member_mask(s, i);
-      require_bound(i);
     }
   }
 

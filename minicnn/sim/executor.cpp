@@ -35,10 +35,13 @@ std::string Machine::describe(uint64_t address) const {
 void Machine::launch(Module& module, const std::string& kernel, const unsigned grid[3], const unsigned block[3],
                      unsigned dynamic_shared, const void* parameters, size_t parameter_bytes) {
   const std::shared_ptr<Program> program = decode(module, kernel);
-  const auto refuse = [&](const std::string& why) { throw Fault{FaultKind::launch, "kernel " + kernel + ": " + why}; };
+  const auto refuse = [&](const std::string& why) {
+    throw Fault{FaultKind::launch, "kernel " + kernel + ": " + why};
+  };
   const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
   if (threads == 0 || threads > static_cast<uint64_t>(program->max_threads)) {
-    refuse("a block of " + std::to_string(threads) + " threads; it takes 1 to " + std::to_string(program->max_threads));
+    refuse("a block of " + std::to_string(threads) + " threads; it takes 1 to " +
+           std::to_string(program->max_threads));
   }
   if (uint64_t{grid[0]} * grid[1] * grid[2] == 0) refuse("the grid is empty");
   if (parameter_bytes != program->parameter_bytes) {
@@ -47,7 +50,8 @@ void Machine::launch(Module& module, const std::string& kernel, const unsigned g
   }
   const size_t shared = program->static_shared + dynamic_shared;
   if (shared > static_cast<size_t>(options.shared_limit)) {
-    refuse(std::to_string(shared) + " bytes of shared memory; a block can have " + std::to_string(options.shared_limit));
+    refuse(std::to_string(shared) + " bytes of shared memory; a block can have " +
+           std::to_string(options.shared_limit));
   }
   ++counters.launches;
   Block running(*this, module, *program, grid, block, dynamic_shared, parameters);
@@ -213,8 +217,8 @@ void Block::run_warp(Warp& warp) {
   }
 }
 
-// Straight ahead until the group splits, waits, leaves or reaches limit. Returns the lanes whose pc the caller must set;
-// those that went elsewhere have theirs already.
+// Straight ahead until the group splits, waits, leaves or reaches limit. Returns the lanes whose pc the caller must
+// set; those that went elsewhere have theirs already.
 uint32_t Block::run_group(Warp& warp, uint32_t mask, int& pc, int limit) {
   const auto stop_at = [&](uint32_t lanes, int at) {
     for (; lanes; lanes &= lanes - 1) warp.pc[first_lane(lanes)] = at;
@@ -225,7 +229,9 @@ uint32_t Block::run_group(Warp& warp, uint32_t mask, int& pc, int limit) {
     if (i.guard >= 0) {
       const Lane* predicate = warp.row(i.guard);
       active = 0;
-      each_lane(mask, [&](int lane) { active |= static_cast<uint32_t>((predicate[lane] & 1) != i.guard_negated) << lane; });
+      each_lane(mask, [&](int lane) {
+        active |= static_cast<uint32_t>((predicate[lane] & 1) != i.guard_negated) << lane;
+      });
     }
     spend(i, warp, mask, active);
     switch (i.flow) {

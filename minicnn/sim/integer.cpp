@@ -14,9 +14,12 @@ Lane pack(T value) {
 }
 
 template <class T>
+using Unsigned = std::make_unsigned_t<T>;
+
+template <class T>
 T divide(T a, T b) {
-  if (b == 0) return static_cast<T>(-1);                                           // what the hardware gives
-  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(a));
+  if (b == 0) return static_cast<T>(-1);  // what the hardware gives
+  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<Unsigned<T>>(a));
   return static_cast<T>(a / b);
 }
 
@@ -27,20 +30,20 @@ T remainder(T a, T b) {
   return static_cast<T>(a % b);
 }
 
-template <class T>
-struct Add { static T apply(T a, T b) { return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b)); } };
-template <class T>
-struct Subtract { static T apply(T a, T b) { return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) - static_cast<std::make_unsigned_t<T>>(b)); } };
-template <class T>
-struct Multiply { static T apply(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); } };
-template <class T>
-struct Divide { static T apply(T a, T b) { return divide(a, b); } };
-template <class T>
-struct Remainder { static T apply(T a, T b) { return remainder(a, b); } };
-template <class T>
-struct Minimum { static T apply(T a, T b) { return std::min(a, b); } };
-template <class T>
-struct Maximum { static T apply(T a, T b) { return std::max(a, b); } };
+// Sums, differences and products wrap: they are taken without a sign, in 64 bits.
+#define BINARY(name, expression)                                    \
+  template <class T>                                                \
+  struct name {                                                     \
+    static T apply(T a, T b) { return static_cast<T>(expression); } \
+  };
+
+BINARY(Add, static_cast<uint64_t>(a) + static_cast<uint64_t>(b))
+BINARY(Subtract, static_cast<uint64_t>(a) - static_cast<uint64_t>(b))
+BINARY(Multiply, static_cast<uint64_t>(a) * static_cast<uint64_t>(b))
+BINARY(Divide, divide(a, b))
+BINARY(Remainder, remainder(a, b))
+BINARY(Minimum, std::min(a, b))
+BINARY(Maximum, std::max(a, b))
 
 template <class T, template <class> class Operation>
 void binary(Block&, Warp& w, const Instruction& i, uint32_t mask) {
@@ -131,7 +134,9 @@ template <class T>
 void multiply_add_low(Block&, Warp& w, const Instruction& i, uint32_t mask) {
   const Lane *a = w.row(i.src[0]), *b = w.row(i.src[1]), *c = w.row(i.src[2]);
   Lane* d = w.row(i.dst[0]);
-  each_lane(mask, [&](int l) { d[l] = static_cast<T>(static_cast<T>(a[l]) * static_cast<T>(b[l]) + static_cast<T>(c[l])); });
+  each_lane(mask, [&](int l) {
+    d[l] = static_cast<T>(static_cast<T>(a[l]) * static_cast<T>(b[l]) + static_cast<T>(c[l]));
+  });
 }
 
 // The product wraps in 64 bits, which are all of the result.

@@ -100,7 +100,7 @@ class Block {
 
   // Faults. The sentence gets kernel, block, thread and lines appended.
   [[noreturn]] void fail(FaultKind kind, const std::string& what, const Warp& warp, int lane,
-                         const Instruction* where = nullptr) const;
+                         const Instruction* where) const;
   std::string thread_name(int thread) const;  // "(x,y,z)"
   std::string line_of(const Instruction& i) const;
 

@@ -21,14 +21,12 @@ void row_pointers(Block& b, Warp& w, const Instruction& i, Access access, Block:
   }
 }
 
-void read_row(const Block::Pointers& rows, int q, int r, uint16_t row[ROWS]) { memcpy(row, rows.at[ROWS * q + r], ROW_BYTES); }
-
 void load_matrix(Block& b, Warp& w, const Instruction& i, uint32_t) {
   Block::Pointers rows;
   row_pointers(b, w, i, Access::load, rows);
   for (int q = 0; q < i.variant; ++q) {
     uint16_t matrix[ROWS][ROWS];
-    for (int r = 0; r < ROWS; ++r) read_row(rows, q, r, matrix[r]);
+    for (int r = 0; r < ROWS; ++r) memcpy(matrix[r], rows.at[ROWS * q + r], ROW_BYTES);
     Lane* d = w.row(i.dst[static_cast<size_t>(q)]);
     for (int l = 0; l < WARP; ++l) {
       const int r = l / 4, c = l % 4 * 2;
@@ -158,7 +156,8 @@ bool bind_mma(const Statement& s, Instruction& i) {
   const Type a = types[1], b = types[2];
   const bool is_byte = (a == Type::s8 || a == Type::u8) && (b == Type::s8 || b == Type::u8);
   const bool is_known = (a == b && (a == Type::f16 || a == Type::bf16 || a == Type::tf32)) || is_byte;
-  const bool has_accumulator = types[0] == Type::f32 || types[0] == Type::s32 || (types[0] == Type::f16 && a == Type::f16);
+  const bool has_accumulator = is_byte ? types[0] == Type::s32
+                                       : types[0] == Type::f32 || (types[0] == Type::f16 && a == Type::f16);
   if (count != 4 || !is_known || !has_accumulator || i.tile_n != 8 || m.has("sp") || !m.has("row") || !m.has("col")) {
     return false;
   }

@@ -51,7 +51,7 @@ class SharedShadow {
     std::vector<Stamp> warps;
   };
   void arrive(int warp, Known& known);              // everything this warp did is known to those who wait
-  void wait(int warp, Known& known);                // the warp has done nothing since: what it did lately is known too
+  void wait(int warp, Known& known);                // it has done nothing since: all of it is known
   void leave(int warp, const Known& known);
   void advance() { ++now_; }
   void warp_barrier(int warp, uint32_t mask);

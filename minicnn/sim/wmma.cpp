@@ -44,7 +44,8 @@ void each_element(Block& b, Warp& w, const Instruction& i, const Layout& layout,
   for (int k = 0; k < layout.per_lane(); ++k) {
     for (int l = 0; l < WARP; ++l) {
       const int e = l * layout.per_lane() + k, r = e / layout.shape.columns, c = e % layout.shape.columns;
-      const uint64_t stride = has_stride ? static_cast<uint32_t>(w.row(i.src.back())[l]) : static_cast<uint64_t>(natural);
+      const auto stride = has_stride ? static_cast<uint64_t>(static_cast<uint32_t>(w.row(i.src.back())[l]))
+                                     : static_cast<uint64_t>(natural);
       const uint64_t index = column_major ? static_cast<uint64_t>(c) * stride + static_cast<uint64_t>(r)
                                           : static_cast<uint64_t>(r) * stride + static_cast<uint64_t>(c);
       w.row(i.address)[l] = kept[static_cast<size_t>(l)] + index * layout.bytes;
@@ -101,7 +102,8 @@ std::vector<double> tile_of(Warp& w, const Instruction& i, int matrix, Type t, i
   for (int e = 0; e < layout.shape.rows * layout.shape.columns; ++e) {
     const int lane = e / layout.per_lane(), k = e % layout.per_lane();
     const Lane bits = w.row(i.src[static_cast<size_t>(first + k / per)])[lane];
-    tile[static_cast<size_t>(e)] = number(t, static_cast<uint32_t>(bits >> (8 * static_cast<int>(layout.bytes) * (k % per))));
+    const int shift = 8 * static_cast<int>(layout.bytes) * (k % per);
+    tile[static_cast<size_t>(e)] = number(t, static_cast<uint32_t>(bits >> shift));
   }
   return tile;
 }

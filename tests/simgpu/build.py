@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as remember
 from pathlib import Path
@@ -114,49 +115,43 @@ def _compiled(name: str, arguments: list[str]) -> bytes:
 def build(into: Path, *, is_old_driver: bool = False) -> Path:
     """The folder with libcuda.so.1 and libcublas.so.13, below `into`.
 
-    `is_old_driver`: without the functions that CUDA 13 brought.
-
+    `is_old_driver`: one without the functions that CUDA 13 brought.
     Raises  BuildError where there is no compiler or no cuda.h.
     """
     compiler = sim_build.find_compiler()
     include = cuda_include()
     simulator = sim_build.build(into)
-    folder = Path(into) / f"simgpu-{_key(compiler, include, simulator, is_old_driver)}"
+    folder = Path(into) / f"simgpu-{_key(compiler, include, simulator)}"
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=into) as scratch:
             made = Path(scratch) / "made"
-            made.mkdir()
-            _build_libraries(compiler, include, simulator, Path(scratch), made, is_old_driver)
+            (made / "old").mkdir(parents=True)
+            shutil.copy(simulator, made)
+            objects = _compile(compiler, include, Path(scratch))
+            _link_cuda(compiler, objects, made, made, hidden=())
+            _link_cuda(compiler, objects, made, made / "old", hidden=MISSING_IN_OLD_DRIVERS)
+            _link_cublas(compiler, objects, made)
             try:
                 os.rename(made, folder)
             except OSError:  # another process was faster
                 assert folder.exists()
-    return folder
+    return folder / "old" if is_old_driver else folder
 
 
-def _key(compiler: list[str], include: Path, simulator: Path, is_old_driver: bool) -> str:
-    digest = hashlib.sha256(repr((compiler, simulator.parent.name, is_old_driver, FLAGS)).encode())
-    names = cublas_names()
-    digest.update(repr(names).encode())
+def _key(compiler: list[str], include: Path, simulator: Path) -> str:
+    digest = hashlib.sha256(repr((compiler, simulator.parent.name, cublas_names())).encode())
     for path in [*sorted(DRIVER.iterdir()), Path(__file__), include / "cuda.h"]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _build_libraries(
-    compiler: list[str], include: Path, simulator: Path, scratch: Path, made: Path, is_old_driver: bool
-) -> None:
-    shutil.copy(simulator, made)
-    (scratch / "cuda_stubs.c").write_text(
-        stubs(cuda_names(compiler, include), "simgpu: {} is not simulated", 801)
-    )
-    (scratch / "cublas_stubs.c").write_text(stubs(cublas_names(), "simgpu: {} is not simulated", 15))
-    sources = [*sorted(DRIVER.glob("*.cpp")), *sorted(scratch.glob("*_stubs.c"))]
+def _compile(compiler: list[str], include: Path, scratch: Path) -> list[Path]:
+    (scratch / "cuda_stubs.c").write_text(stubs(cuda_names(compiler, include), 801))  # not supported
+    (scratch / "cublas_stubs.c").write_text(stubs(cublas_names(), 15))
 
     def compile_one(source: Path) -> Path:
-        flags = (
-            ["-x", "c", "-w", "-fPIC"] if source.suffix == ".c" else [*FLAGS, "-I", str(sim_build.SOURCES)]
-        )
+        is_stub = source.suffix == ".c"
+        flags = ["-x", "c", "-w", "-fPIC"] if is_stub else [*FLAGS, "-I", str(sim_build.SOURCES)]
         target = scratch / f"{source.stem}.o"
         sim_build.run(
             [*compiler, *flags, "-I", str(include), "-c", str(source), "-o", str(target)],
@@ -165,18 +160,27 @@ def _build_libraries(
         return target
 
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        objects = list(pool.map(compile_one, sources))
-    of_cublas = [o for o in objects if o.stem.startswith("cublas")]
-    of_cuda = [o for o in objects if o not in of_cublas]
-    hidden = scratch / "hidden.map"
-    local = MISSING_IN_OLD_DRIVERS if is_old_driver else ("nothing_is_hidden",)
-    hidden.write_text("{ local: " + "; ".join(local) + "; };\n")
-    common = [*compiler, "-shared", "-Wl,-rpath,$ORIGIN", f"-L{made}"]
-    cuda = ["-Wl,-soname,libcuda.so.1", f"-Wl,--version-script={hidden}", "-o", str(made / "libcuda.so.1")]
-    libraries = ["-lminicnnsim", "-ldl", "-lpthread"]
-    sim_build.run([*common, *cuda, *map(str, of_cuda), *libraries], "the stand-in libcuda")
-    cublas = ["-Wl,-soname,libcublas.so.13", "-o", str(made / "libcublas.so.13")]
-    sim_build.run([*common, *cublas, *map(str, of_cublas), "-l:libcuda.so.1"], "the stand-in libcublas")
+        return list(
+            pool.map(compile_one, [*sorted(DRIVER.glob("*.cpp")), *sorted(scratch.glob("*_stubs.c"))])
+        )
+
+
+def _link_cuda(
+    compiler: list[str], objects: list[Path], libraries: Path, into: Path, hidden: Sequence[str]
+) -> None:
+    listed = into / "hidden.map"
+    listed.write_text("{ local: " + " ".join(f"{name};" for name in [*hidden, "nothing_more"]) + " };\n")
+    command = [*compiler, "-shared", "-Wl,-soname,libcuda.so.1", f"-Wl,--version-script={listed}"]
+    command += ["-Wl,-rpath,$ORIGIN:$ORIGIN/..", "-o", str(into / "libcuda.so.1")]
+    command += [str(o) for o in objects if not o.stem.startswith("cublas")]
+    sim_build.run([*command, f"-L{libraries}", "-lminicnnsim", "-ldl", "-lpthread"], "the stand-in libcuda")
+
+
+def _link_cublas(compiler: list[str], objects: list[Path], folder: Path) -> None:
+    command = [*compiler, "-shared", "-Wl,-soname,libcublas.so.13", "-Wl,-rpath,$ORIGIN"]
+    command += ["-o", str(folder / "libcublas.so.13")]
+    command += [str(o) for o in objects if o.stem.startswith("cublas")]
+    sim_build.run([*command, f"-L{folder}", "-l:libcuda.so.1"], "the stand-in libcublas")
 
 
 def cuda_names(compiler: list[str], include: Path) -> list[str]:
@@ -206,12 +210,8 @@ def cublas_names() -> list[str]:
     return sorted(set(re.findall(r"_libcublas\.(cublas\w+)", source.read_text())))
 
 
-def stubs(names: list[str], message: str, status: int) -> str:
+def stubs(names: list[str], status: int) -> str:
     """Functions that say who was called and fail; what is simulated takes their place."""
-    lines = ["#include <stdio.h>"]
-    for name in sorted(set(names)):
-        text = message.format(name)
-        lines.append(
-            f'__attribute__((weak)) int {name}(void) {{ fprintf(stderr, "{text}\\n"); return {status}; }}'
-        )
-    return "\n".join(lines) + "\n"
+    lines = ["#include <stdio.h>", "#define STUB(name) __attribute__((weak)) int name(void) { \\"]
+    lines += [f'  fprintf(stderr, "simgpu: %s is not simulated\\n", #name); return {status}; }}']
+    return "\n".join([*lines, *(f"STUB({name})" for name in sorted(set(names)))]) + "\n"

@@ -170,6 +170,21 @@ def check_fat_binary() -> None:
             cuda.module_from_buffer(b"\177ELF" + bytes(60))
 
 
+def check_launch_by_pointers_to_arguments() -> None:
+    """As other clients of the driver launch; PyCUDA packs a buffer."""
+    with context():
+        x, y = arrays()
+        lib, loaded, function = libcuda(), ctypes.c_void_p(), ctypes.c_void_p()
+        text = (Path(sys.argv[2]) / "driver.ptx").read_bytes() + b"\0"
+        assert lib.cuModuleLoadData(ctypes.byref(loaded), text) == 0
+        assert lib.cuModuleGetFunction(ctypes.byref(function), loaded, b"axpy") == 0
+        on_x, on_y = to_gpu(x), to_gpu(y)
+        values = [ctypes.c_float(2), ctypes.c_uint64(int(on_x)), ctypes.c_uint64(int(on_y)), ctypes.c_int(N)]
+        pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(value) for value in values))
+        assert lib.cuLaunchKernel(function, 4, 1, 1, 256, 1, 1, 0, None, pointers, None) == 0
+        assert np.allclose(from_gpu(on_y), 2 * x + y)
+
+
 def check_mapped_memory() -> None:
     with context():
         host = cuda.pagelocked_zeros(64, np.float32, mem_flags=cuda.host_alloc_flags.DEVICEMAP)
@@ -221,12 +236,15 @@ def check_wrong_parameter_bytes() -> None:
 
 def check_fault_poisons_the_context() -> None:
     with context():
-        memory = cuda.mem_alloc(64)
-        module().get_function("write_at")(memory, np.int64(64), block=(1, 1, 1))
+        memory, stream, out = cuda.mem_alloc(64), cuda.Stream(NON_BLOCKING), pinned(np.zeros(16, np.float32))
+        write_at = module().get_function("write_at")
+        write_at(memory, np.int64(64), block=(1, 1, 1), stream=stream)
+        cuda.memcpy_dtoh_async(out, memory, stream)
         with refused(cuda.LogicError, "illegal memory access"):
             cuda.Context.synchronize()
         with refused(cuda.LogicError, "illegal memory access"):
             cuda.mem_get_info()
+        assert (out == 0).all()  # what came behind the fault has not run
         sentence = libcuda().simgpu_last_fault().decode()
         assert "out of bounds" in sentence and "kernel write_at" in sentence and "driver.cu:" in sentence
     sys.stdout.flush()

@@ -23,6 +23,8 @@ extern "C" __global__ void shuffles(const int* x, int* out) {
   if ((i & 31) < 12) part = __shfl_xor_sync(0xfffu, v, 1);
   out[n * row++ + i] = part;
   out[n * row++ + i] = (int)__activemask();
+  out[n * row++ + i] = __shfl_up_sync(FULL, v, 2, 8);
+  out[n * row++ + i] = __all_sync(FULL, v > 0);
 }
 
 // The two sides of a branch meet a shuffle each at its own place; then all meet again
