@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
@@ -35,9 +36,20 @@ class BuildWithKernels(build_py):
             print(f"not all kernels are prebuilt: {error}", file=sys.stderr)
 
 
+class PlatformWheel(bdist_wheel):
+    """The prebuilt kernels tie a wheel to a platform, but to no version of Python."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
 setup(
     packages=[*find_packages(include=["minicnn", "minicnn.*"]), "minicnn.cuda"],
     package_dir={"minicnn.cuda": "cuda"},
     package_data=PACKAGE_DATA,
-    cmdclass={"build_py": BuildWithKernels},
+    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
 )

@@ -16,61 +16,13 @@
 #include "kernel.cuh"
 #include "channels.cuh"
 #include "epilogue.cuh"
+#include "tile.cuh"
 
-#ifndef PIXELS
-#define PIXELS 6
-#endif
-#ifndef VECTORS
-#define VECTORS 1
-#endif
 #ifndef CHANNELS
 #define CHANNELS 3
 #endif
 
-static constexpr int BLOCK_CHANNELS = VECTORS * VECTOR;
-#define ROWS_AHEAD 16  // of weights to prefetch
-
-static constexpr int BLOCK_FLOATS = PIXELS * BLOCK_CHANNELS;
 static constexpr int TAPS = 16;  // of the filter that one call of add_taps goes over
-
-// Adds `taps` taps of C channels to the sums: source[tap][pixel] -> x there, filters[tap] -> w there. A function of its
-// own, so that its loop has every register: inlined, compilers keep pointers and even sums on the stack.
-__device__ __noinline__ static void add_taps(const float* const* source, const float* const* filters, int taps, int C,
-                                             float* sums) {
-    Vector<VECTOR> sum[PIXELS][VECTORS];
-    UNROLL(32)
-    for (int i = 0; i < PIXELS; ++i) {
-        UNROLL(4)
-        for (int v = 0; v < VECTORS; ++v) sum[i][v] = load<VECTOR>(sums + i * BLOCK_CHANNELS + v * VECTOR);
-    }
-    for (int tap = 0; tap < taps; ++tap, source += PIXELS) {
-        const float* from[PIXELS];
-        UNROLL(32)
-        for (int i = 0; i < PIXELS; ++i) from[i] = source[i];
-        const float* weights = filters[tap];
-        UNROLL(1)
-        for (int c = 0; c < C; ++c) {
-            Vector<VECTOR> filter[VECTORS];
-            UNROLL(4)
-            for (int v = 0; v < VECTORS; ++v) {
-                filter[v] = load<VECTOR>(weights + v * VECTOR);
-                PREFETCH(weights + v * VECTOR + ROWS_AHEAD * BLOCK_CHANNELS);
-            }
-            weights += BLOCK_CHANNELS;
-            UNROLL(32)
-            for (int i = 0; i < PIXELS; ++i) {
-                float value = from[i][c];
-                UNROLL(4)
-                for (int v = 0; v < VECTORS; ++v) sum[i][v] = fma(filter[v], value, sum[i][v]);
-            }
-        }
-    }
-    UNROLL(32)
-    for (int i = 0; i < PIXELS; ++i) {
-        UNROLL(4)
-        for (int v = 0; v < VECTORS; ++v) store(sums + i * BLOCK_CHANNELS + v * VECTOR, sum[i][v]);
-    }
-}
 
 KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ zeros,
                    const float* __restrict__ bias, const float* __restrict__ residual, float* __restrict__ y,
@@ -103,7 +55,7 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
         }
     }
 
-    float sums[BLOCK_FLOATS];
+    float sums[TILE_FLOATS];
     UNROLL(1)
     for (int v = 0; v < VECTORS; ++v) {
         int channel = k + v * VECTOR;
@@ -130,11 +82,11 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
             if (!any_inside) continue;
             filters[taps++] = weights;
             if (taps < TAPS) continue;
-            add_taps(source, filters, taps, C, sums);
+            add_taps<false>(source, filters, taps, C, sums);
             taps = 0;
         }
     }
-    add_taps(source, filters, taps, C, sums);
+    add_taps<false>(source, filters, taps, C, sums);
 
     if (count > PIXELS) count = PIXELS;
     UNROLL(1)

@@ -48,6 +48,12 @@ class Activation:
     ulps: float = 0.0
 
 
+_ELU = Activation(
+    function=lambda x, alpha, beta: beta * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
+    slope=lambda alpha, beta: abs(beta) * max(1.0, abs(alpha)),
+    ulps=4,
+)
+
 ACTIVATIONS: Mapping[str, Activation] = {
     "Relu": Activation(function=lambda x, alpha, beta: np.maximum(x, 0)),
     "Clip": Activation(function=lambda x, alpha, beta: np.minimum(np.maximum(x, alpha), beta)),
@@ -59,10 +65,8 @@ ACTIVATIONS: Mapping[str, Activation] = {
         function=lambda x, alpha, beta: x * hard_sigmoid(x, 1 / 6, 0.5), slope=lambda alpha, beta: 1.5, ulps=3
     ),
     "Tanh": Activation(function=lambda x, alpha, beta: np.tanh(x), ulps=4),
-    "Elu": Activation(
-        function=lambda x, alpha, beta: beta * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
-        slope=lambda alpha, beta: abs(beta) * max(1.0, abs(alpha)), ulps=4,
-    ),
+    "Elu": _ELU,
+    "Selu": _ELU,
     "Swish": Activation(
         function=lambda x, alpha, beta: x * sigmoid(alpha * x), slope=lambda alpha, beta: 1.1, ulps=4
     ),

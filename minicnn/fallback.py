@@ -99,6 +99,8 @@ def function(node: Node, graph: Graph) -> Callable[..., Arrays]:
     """
     if is_refused(node):
         raise UnsupportedError("an operator that never falls back", node=node.name, operator=node.op)
+    if node.op == "Scan" and graph.opset < 9:  # onnx can't convert it either
+        raise UnsupportedError("Scan with a batch axis, as in opset 8", node=node.name, operator=node.op)
     older = {op for op, since in _MEANING_SINCE.items() if graph.opset < since}
     if _holds(_graphs_of(node), older):
         facts = {"node": node.name, "operator": node.op, "found": f"opset {graph.opset}"}

@@ -98,9 +98,10 @@ def launch(
     splits = {p.name for p in parameters} & {"y_first", "z_first"}
     names = {p.name for p in parameters} - splits
     if names != set(arguments):
-        raise TypeError(
-            f"{kernel.file} {kernel.entry}: missing {names - set(arguments)}, unknown {set(arguments) - names}"
-        )
+        missing, unknown = names - set(arguments), set(arguments) - names
+        raise TypeError(f"{kernel.file} {kernel.entry}: missing {missing}, unknown {unknown}")
+    if 0 in grid:
+        return ()  # a tensor without elements
     result = []
     for y_first in _chunks(grid[1], "y_first" in splits, kernel):
         for z_first in _chunks(grid[2], "z_first" in splits, kernel):

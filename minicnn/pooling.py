@@ -17,18 +17,18 @@ from minicnn.graph import TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Cost, Orders, Problem, Variant
 from minicnn.step import Kernel, Step
-from minicnn.window import Windowed, two_axes, window_arguments
+from minicnn.window import Windowed, two_axes, volume_arguments, window_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pooling(Windowed):
-    """Shapes    x (N, C, H, W) -> y (N, C, P, Q); 1-D: H = R = P = 1"""
+    """Shapes    x (N, C, H, W) -> y (N, C, P, Q); 1-D: H = R = P = 1; 3-D: x (N, C, D, H, W)"""
 
     stem: ClassVar[str]
     ceil_mode: int = 0
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
-        """Raises    ShapeError, UnsupportedError (3-D)"""
+        """Raises    ShapeError, UnsupportedError (more than 3-D)"""
         if len(x.extents) < 3:
             raise ShapeError("too few axes", expected="x (N, C, H, W)", found=x.extents)
         out = (one.out for one in self.pooled(x.extents))
@@ -39,16 +39,25 @@ class Pooling(Windowed):
         return self.windows(shape[2:], self.kernel_shape, ceil_mode=bool(self.ceil_mode))
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Nhwc())
+        return (Direct(), Nhwc(), Volume())
 
     def cost(self, problem: Problem) -> Cost:
         return Cost(flops=math.prod(problem.y.shape) * math.prod(self.kernel_shape))
 
-    def kernel_arguments(self, windows: tuple[Window, Window]) -> dict[str, Any]:
-        return window_arguments(windows)
+    def kernel_arguments(self, windows: tuple[Window, ...]) -> dict[str, Any]:
+        return window_arguments(two_axes(windows)) if len(windows) < 3 else volume_arguments(windows)
 
 
-class Direct(Variant):
+class _Flat(Variant):
+    """Over images, and over rows as images of height 1."""
+
+    def applies(self, problem: Problem) -> str:
+        if len(problem.outputs) > 1:
+            return "gives no indices"
+        return "" if len(problem.x.shape) < 5 else "x is a volume"
+
+
+class Direct(_Flat):
     """The textbook's loops over NCHW planes, an output a thread."""
 
     name = "direct"
@@ -66,7 +75,28 @@ class Direct(Variant):
         )
 
 
-class Nhwc(Variant):
+class Volume(Variant):
+    """The textbook's loops over N,C,D,H,W, an output a thread."""
+
+    name = "volume"
+
+    def applies(self, problem: Problem) -> str:
+        if len(problem.outputs) > 1:
+            return "gives no indices"
+        return "" if len(problem.x.shape) == 5 else "x is no volume"
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        pool, (N, C, O, P, Q) = problem.operator, problem.y.shape  # noqa: E741
+        return launch(
+            Kernel(file="volume.cu", entry=f"{pool.stem}_volume"),
+            **tiling.planes(columns=Q, rows=P, planes=N * C * O),
+            x=problem.x,
+            y=problem.y,
+            **pool.kernel_arguments(pool.pooled(problem.x.shape)),
+        )
+
+
+class Nhwc(_Flat):
     """A vector of channels a thread."""
 
     name = "nhwc"

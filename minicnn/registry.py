@@ -141,6 +141,13 @@ class Variant:
         """The forms of this variant that are worth timing, told apart by their labels."""
         return (self,)
 
+    def spread(self, errors: np.ndarray) -> np.ndarray:
+        """What may happen to each output, given what may happen to it by the definition (an error bound, a NaN).
+
+        The same, but for a variant that makes several outputs from shared sums.
+        """
+        return errors
+
     def orders(self, problem: Problem) -> Orders:
         return Orders(inputs=("NCHW",), outputs=("NCHW",))
 
@@ -251,8 +258,9 @@ def bind(node: Node, graph: Graph) -> Bound:
     if "opset" in fields:
         values["opset"] = version
     if "outputs" in fields:
-        values["outputs"] = len(node.outputs)
-        if "" in node.outputs:
+        named = [i for i, name in enumerate(node.outputs) if name]
+        values["outputs"] = len(named)
+        if named != list(range(len(named))):
             raise UnsupportedError("an output left out before another", node=node.name, operator=node.op)
     unknown = set(values) - set(fields)
     if unknown:

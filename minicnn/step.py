@@ -151,15 +151,11 @@ class Gemm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fft:
-    """`batch` two-dimensional real transforms of `extents` (rows, columns); inverse: complex to real,
-    unscaled."""
+class _Transfer:
+    """From one place on the device to another."""
 
     source: View
     target: View
-    extents: tuple[int, int]
-    batch: int
-    inverse: bool = False
 
     @property
     def reads(self) -> tuple[View, ...]:
@@ -168,26 +164,28 @@ class Fft:
     @property
     def writes(self) -> tuple[View, ...]:
         return (self.target,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fft(_Transfer):
+    """`batch` two-dimensional real transforms of `extents` (rows, columns).
+
+    Inverse: complex to real, unscaled.
+    """
+
+    extents: tuple[int, int]
+    batch: int
+    inverse: bool = False
 
     def __str__(self) -> str:
         return f"{'inverse ' if self.inverse else ''}fft {self.batch} x {self.extents[0]}x{self.extents[1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy:
+class Copy(_Transfer):
     """`nbytes` bytes from one place on the device to another; the two don't overlap."""
 
-    source: View
-    target: View
     nbytes: int
-
-    @property
-    def reads(self) -> tuple[View, ...]:
-        return (self.source,)
-
-    @property
-    def writes(self) -> tuple[View, ...]:
-        return (self.target,)
 
     def __str__(self) -> str:
         return f"copy {self.nbytes} B"

@@ -34,11 +34,11 @@ class Windowed:
         """One window for each spatial axis.
 
         Raises    ShapeError where attributes and input contradict each other or no window fits
-                  UnsupportedError for 3-D
+                  UnsupportedError for more than three axes
         """
         rank = len(spatial)
-        if rank not in (1, 2):
-            raise UnsupportedError("windows over this many axes", found=f"{rank}-D", accepted="1-D, 2-D")
+        if rank not in (1, 2, 3):
+            raise UnsupportedError("windows over this many axes", found=f"{rank}-D", accepted="1-D, 2-D, 3-D")
         strides, dilations = self.strides or (1,) * rank, self.dilations or (1,) * rank
         pads = self.pads or (0,) * (2 * rank)
         self._check(rank, kernel, strides, dilations, pads)
@@ -55,7 +55,7 @@ class Windowed:
             )
             if one.out < 1:
                 raise ShapeError(
-                    f"the window doesn't fit into the input along {'HW'[axis - rank]}",
+                    f"the window doesn't fit into the input along {'DHW'[axis - rank]}",
                     expected=f"at least {(one.kernel - 1) * one.dilation + 1} elements",
                     found=f"{one.extent} and pads of {one.pad_before} and {one.pad_after}",
                 )
@@ -98,6 +98,20 @@ def window_arguments(windows: tuple[Window, Window]) -> dict[str, int]:
         "dilation_w": horizontal.dilation,
         "pad_top": vertical.pad_before,
         "pad_left": horizontal.pad_before,
+    }
+
+
+def volume_arguments(windows: tuple[Window, ...]) -> dict[str, int]:
+    """As `window_arguments`, of three axes: D, T, O are depth, filter depth and output depth."""
+    depth, *plane = windows
+    vertical, horizontal = plane
+    return window_arguments((vertical, horizontal)) | {
+        "D": depth.extent,
+        "T": depth.kernel,
+        "O": depth.out,
+        "stride_d": depth.stride,
+        "dilation_d": depth.dilation,
+        "pad_front": depth.pad_before,
     }
 
 

@@ -118,12 +118,12 @@ def check(op: str, case_name: str, variant_name: str, device_name: str = "host")
     poisoned = _with_nan(case, arrays)
     for arrangement in arrangements(problem, variant):
         found = _run(device, variant, problem, arrangement, arrays, f"{arrangement.label}; {where}")
-        _compare(found, exact, bounds, problem.outputs, f"{arrangement.label}; {where}")
+        _compare(found, exact, bounds, problem.outputs, f"{arrangement.label}; {where}", variant)
         if poisoned is not None:
             where_nan = f"{arrangement.label}, a NaN in input 0; {where}"
             exact_nan, _ = _definition(case, poisoned, arrays)
             found = _run(device, variant, problem, arrangement, poisoned, where_nan)
-            _compare(found, exact_nan, bounds, problem.outputs, where_nan)
+            _compare(found, exact_nan, bounds, problem.outputs, where_nan, variant)
 
 
 def onnx_witness(op: str, case_name: str, *, slack: float = 0.0) -> None:
@@ -419,8 +419,9 @@ def _compare(
     bounds: tuple[Any, ...],
     outputs: tuple[Operand, ...],
     where: str,
+    variant: Variant = Variant(),
 ) -> None:
-    """Shape, dtype, NaN, values, in this order."""
+    """Shape, dtype, NaN, values, in this order. Errors and NaN may spread as far as the variant says."""
     for y, reference, bound, output in zip(found, exact, bounds, outputs, strict=True):
         assert y.shape == reference.shape == output.shape, (
             f"shape {y.shape}, expected {reference.shape}; {where}"
@@ -430,10 +431,12 @@ def _compare(
             good = y == reference
         else:
             nan = np.isnan(reference)
-            good = np.isnan(y) == nan
+            good = (np.isnan(y) >= nan) & (np.isnan(y) <= variant.spread(nan))
             assert good.all(), f"NaN: {_first_bad(good, y, reference)}; {where}"
+            nan = np.isnan(y)
             with np.errstate(invalid="ignore"):
                 err = np.where((y == reference) | nan, 0.0, np.abs(y.astype(np.float64) - reference))
+            bound = variant.spread(np.broadcast_to(bound, y.shape))
             good = err <= np.where(nan, 0.0, bound)
         assert good.all(), f"{_first_bad(good, y, reference)}, bound {_at(bound, good)}; {where}"
 

@@ -40,6 +40,6 @@ def test_impossible_windows_are_refused_by_name(pool, shape, words):
     assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
-def test_3d_is_refused_by_name():
-    with pytest.raises(UnsupportedError, match="3-D"):
-        AveragePool(kernel_shape=(2, 2, 2)).infer(*_types((1, 3, 9, 9, 9)))
+def test_4d_is_refused_by_name():
+    with pytest.raises(UnsupportedError, match="4-D"):
+        AveragePool(kernel_shape=(2, 2, 2, 2)).infer(*_types((1, 3, 9, 9, 9, 9)))

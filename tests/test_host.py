@@ -81,7 +81,9 @@ RACES = ("missing_barrier", "missing_second_barrier", "missing_warp_barrier", "r
 
 @pytest.mark.parametrize("entry", [*RACES, "race"])
 def test_order_finds_missing_barriers(entry):
-    assert len(set(outcomes(entry))) > 1
+    forward, reverse, *random = outcomes(entry)
+    assert forward != reverse
+    assert any(forward != outcome for outcome in random)
 
 
 @pytest.mark.parametrize("entry", ["divergent", "two_barriers"])

@@ -139,9 +139,10 @@ def test_a_forked_process_has_threads_again():
         "device = t.HostDevice(threads=2); case = t.GOOD['histogram']()\n"
         "t.assert_right(case, t.run(device, 'histogram', case))\n"
         "child = os.fork()\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
         "t.assert_right(case, t.run(device, 'histogram', case))\n"
-        "if child == 0: os._exit(0)\n"
-        "sys.exit(os.waitpid(child, 0)[1])"
+        "if child == 0: os._exit(len(os.listdir('/proc/self/task')) != before + 1)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
     assert subprocess.run([sys.executable, "-c", code], env=os.environ | PATHS, timeout=60).returncode == 0
 

@@ -23,7 +23,7 @@ SPLIT = [
     ("Pad", "rank 5, two axes", "fill_and_copy"),
     ("Softmax", "rank 6: more groups' axes than a grid has", "thread"),
     ("Softmax", "along many channels", "warp"),
-    ("ReduceMean", "rank 6", "direct"),
+    ("ReduceMean", "mean, rank 6", "direct"),
 ]
 
 

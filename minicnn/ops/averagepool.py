@@ -1,8 +1,8 @@
 """AveragePool: the mean of each window.
 
-Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32; 1-D: H = R = P = 1
+Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32; 1-D: H = R = P = 1; 3-D: x (N, C, D, H, W)
 Source    ONNX operator AveragePool
-Not here  3-D windows: refused by name
+Not here  more than 3-D: refused by name
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.geometry import Window
 from minicnn.pooling import Pooling
 from minicnn.registry import Case, operator
-from minicnn.window import taps
+from minicnn.window import taps, two_axes
 
 
 @operator("AveragePool", opsets=(1, None))
@@ -26,9 +26,10 @@ class AveragePool(Pooling):
     stem: ClassVar[str] = "averagepool"
     count_include_pad: int = 0
 
-    def kernel_arguments(self, windows: tuple[Window, Window]) -> dict[str, Any]:
-        vertical, horizontal = windows
+    def kernel_arguments(self, windows: tuple[Window, ...]) -> dict[str, Any]:
+        *depth, vertical, horizontal = two_axes(windows) if len(windows) < 3 else windows
         ends = {"pad_bottom": vertical.pad_after, "pad_right": horizontal.pad_after}
+        ends |= {"pad_back": one.pad_after for one in depth}
         return super().kernel_arguments(windows) | ends | {"count_pads": self.count_include_pad}
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -83,5 +84,14 @@ CASES = {
     ),
     "wider than a block": _case((1, 2, 2, 700), AveragePool(kernel_shape=(1, 2))),
     "the whole image": _case((3, 20, 5, 6), AveragePool(kernel_shape=(5, 6))),
+    "3-D, uneven pads not counted": _case(
+        (2, 3, 5, 7, 6), AveragePool(kernel_shape=(2, 3, 3), strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1))
+    ),
+    "3-D, ceil_mode, pads counted": _case(
+        (1, 2, 6, 5, 7),
+        AveragePool(
+            kernel_shape=(3, 2, 2), strides=(2, 2, 2), pads=(1, 0, 1, 1, 0, 0), ceil_mode=1, count_include_pad=1
+        ),
+    ),
     "1-D": _case((2, 18, 23), AveragePool(kernel_shape=(3,), strides=(2,), pads=(1, 0))),
 }

@@ -18,6 +18,7 @@ from minicnn.geometry import Window
 from minicnn.graph import Epilogue, TensorType
 from minicnn.ops.conv_tiled import Tiled
 from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
+from minicnn.ops.conv_winograd import Winograd
 from minicnn.registry import Case, Cost, Problem, Variant, operator
 from minicnn.window import Windowed, two_axes
 
@@ -56,7 +57,15 @@ class Conv(Windowed):
         return (TensorType(dtype=x.dtype, shape=(N, K, *out)),)
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Im2col(), Gemm1x1(), Depthwise(), Tiled())
+        return (
+            Direct(),
+            Im2col(),
+            Gemm1x1(),
+            Depthwise(),
+            Tiled(),
+            Winograd(outputs=2),
+            Winograd(outputs=4),
+        )
 
     def cost(self, problem: Problem) -> Cost:
         weights = problem.inputs[1]
@@ -136,6 +145,16 @@ CASES = {
     "groups": _case(Conv(group=3, pads=(1, 1, 1, 1)), (2, 54, 6, 7), (15, 18, 3, 3), fused=_CLIP),
     "several slabs": _case(Conv(pads=(1, 1, 1, 1)), (3, 48, 34, 41), (3, 48, 5, 5), fused=_RESIDUAL_RELU),
     "more columns than a block": _case(Conv(pads=(1, 1, 1, 1)), (1, 3, 2, 300), (2, 3, 3, 3)),
+    "3x3, tails in tiles and channels": _case(
+        Conv(pads=(1, 1, 1, 1)), (2, 21, 11, 15), (83, 21, 3, 3), fused=_RESIDUAL_RELU
+    ),
+    "3x3, uneven pads, a slice's worth": _case(Conv(pads=(0, 2, 1, 0)), (1, 48, 9, 6), (144, 48, 3, 3), fused=_CLIP),
+    "3x3, more than one slab of tiles": _case(Conv(pads=(1, 1, 1, 1)), (1, 130, 25, 29), (16, 130, 3, 3)),
+    "17 taps a side": _case(Conv(pads=(8, 8, 8, 8)), (1, 16, 9, 20), (20, 16, 17, 17)),
+    "groups of 34": _case(Conv(group=4), (1, 136, 5, 7), (136, 34, 1, 1), fused=_RESIDUAL_RELU),
+    "groups, strides and dilations": _case(
+        Conv(group=2, strides=(2, 1), dilations=(1, 2), pads=(1, 2, 1, 2)), (2, 32, 9, 12), (160, 16, 3, 3), fused=_RELU
+    ),
     "1x1": _case(Conv(), (3, 37, 5, 6), (21, 37, 1, 1)),
     "1x1, nothing to fuse": _case(Conv(kernel_shape=(1, 1)), (1, 32, 4, 5), (48, 32, 1, 1), bias=False),
     "1x1, residual and Relu": _case(Conv(), (2, 16, 5, 3), (40, 16, 1, 1), fused=_RESIDUAL_RELU),

@@ -20,10 +20,7 @@ CUctx_st* create(int device, bool is_primary) {
 
 void destroy(CUctx_st* c) {
   drain_all(c);
-  for (CUmod_st* m : c->modules) {
-    sim_unload(c->device->machine, m->sim);
-    delete m;
-  }
+  for (CUmod_st* m : c->modules) unload(m);
   for (CUstream_st* s : c->streams) delete s;
   Device& device = *c->device;
   contexts.erase(c);

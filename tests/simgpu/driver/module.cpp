@@ -165,6 +165,12 @@ int blocks_of_multiprocessor(CUfunction f, int threads, size_t dynamic_shared) {
 
 }  // namespace
 
+void simgpu::unload(CUmod_st* m) {
+  for (uintptr_t address : m->variables) allocations.erase(address);
+  sim_unload(m->context->device->machine, m->sim);
+  delete m;
+}
+
 SIMGPU_API cuModuleLoadData(CUmodule* made, const void* image) { return load(made, image, 0, nullptr, nullptr); }
 
 SIMGPU_API cuModuleLoadDataEx(CUmodule* made, const void* image, unsigned count, CUjit_option* options, void** values) {
@@ -186,8 +192,7 @@ SIMGPU_API cuModuleUnload(CUmodule m) {
   if (!is_module(m)) return CUDA_ERROR_INVALID_HANDLE;
   drain_all(m->context);
   m->context->modules.erase(m);
-  sim_unload(m->context->device->machine, m->sim);
-  delete m;
+  unload(m);
   return CUDA_SUCCESS;
 }
 
@@ -213,6 +218,7 @@ SIMGPU_API cuModuleGetGlobal(CUdeviceptr* address, size_t* bytes, CUmodule m, co
   size_t size = 0;
   if (sim_variable(m->context->device->machine, m->sim, name, &found, &size)) return CUDA_ERROR_NOT_FOUND;
   // So that copies may use it; its memory is the module's.
+  m->variables.insert(found);
   allocations[found] = {size, Kind::variable, m->context->device, nullptr, 0};
   if (address) *address = found;
   if (bytes) *bytes = size;

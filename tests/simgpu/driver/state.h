@@ -93,6 +93,9 @@ CUresult drain_blocking(CUctx_st* context);   // what the legacy default stream 
 CUresult drain_all(CUctx_st* context);
 CUresult record(CUevent_st* event, CUstream_st* stream);
 
+// module.cpp
+void unload(CUmod_st* module);
+
 // graph.cpp
 CUresult not_while_capturing();  // breaks this thread's capture, as a call that may wait or allocate does
 CUresult capture(CUstream_st* stream, Operation operation);
@@ -146,6 +149,7 @@ struct CUmod_st {
   CUctx_st* context = nullptr;
   sim_module* sim = nullptr;
   std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
+  std::set<uintptr_t> variables;  // asked for, and so among the allocations
 };
 
 struct CUgraphNode_st {

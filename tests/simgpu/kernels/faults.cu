@@ -117,12 +117,12 @@ extern "C" __global__ void plain_beside_atomic(int* y) {
   y[threadIdx.x] = sum;
 }
 
-extern "C" __global__ void last_thread_reads_the_sum(int* y) {  // the last to add is not the last of all
+extern "C" __global__ void last_thread_reads_the_sum(int* y) {  // others added beside it
   __shared__ int sum;
   if (threadIdx.x == 0) sum = 0;
   __syncthreads();
   atomicAdd(&sum, 1);
-  if (threadIdx.x % 32 == 31) y[threadIdx.x] = sum;
+  if (threadIdx.x == 63) y[threadIdx.x] = sum;
 }
 
 __device__ __forceinline__ void fetch(float* to, const float* from) {

@@ -1,0 +1,50 @@
+"""LpPool, GlobalLpPool, GlobalMaxPool: variants against the definition, that against onnxruntime, refusals."""
+
+import harness
+import pytest
+
+from minicnn.errors import ShapeError
+from minicnn.graph import TensorType
+from minicnn.ops.lppool import CASES, GlobalLpPool, GlobalMaxPool, LpPool
+from minicnn.registry import Problem
+from minicnn.step import Operand
+
+OPERATORS = ("LpPool", "GlobalLpPool", "GlobalMaxPool")
+
+
+@pytest.mark.parametrize(
+    "op, case, variant, device", [(op, *p.values) for op in OPERATORS for p in harness.grid(op)[1]]
+)
+def test_pooling(op, case, variant, device):
+    harness.check(op, case, variant, device)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_definition_agrees_with_onnxruntime(case):
+    harness.onnx_witness(type(CASES[case].operator).__name__, case)
+
+
+@pytest.mark.parametrize(
+    "pool, shape, words",
+    [
+        (LpPool(kernel_shape=(5, 3)), (1, 3, 4, 9), "along H"),
+        (LpPool(), (1, 3, 4, 9), "kernel_shape"),
+        (GlobalMaxPool(), (3, 4), "too few axes"),
+        (GlobalMaxPool(), (3, 4, 0), "an empty one"),
+    ],
+)
+def test_refusals(pool, shape, words):
+    with pytest.raises(ShapeError, match=words):
+        pool.infer(TensorType(dtype="float32", shape=shape))
+
+
+def test_other_norms_of_images_are_refused():
+    with pytest.raises(ValueError, match="p 3"):
+        GlobalLpPool(p=3)
+
+
+def test_norms_of_volumes_are_refused():
+    x = Operand(name="x", dtype="float32", shape=(1, 2, 3, 4, 5))
+    pool = LpPool(kernel_shape=(2, 2, 2))
+    problem = Problem(operator=pool, inputs=(x,), outputs=(x,))
+    assert all("volume" in variant.applies(problem) for variant in pool.variants())
