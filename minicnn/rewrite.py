@@ -141,29 +141,18 @@ class _Rewriter:
             pad = registry.bind(node, self.graph_view()).operator
         except UnsupportedError:
             return None
-        rank = len(self.types[node.inputs[0]].extents)
-        amounts = tuple(getattr(pad, "pads", ()))
-        plain = (
-            getattr(pad, "mode", "") == "constant"
-            and not getattr(pad, "constant_value", 0)
-            and not getattr(pad, "axes", ())
-        )
-        if (
-            not plain
-            or len(amounts) != 2 * rank
-            or min(amounts) < 0
-            or any(amounts[0:2] + amounts[rank : rank + 2])
-        ):
+        frame = pad.frame(len(self.types[node.inputs[0]].extents))  # (before, after) of every axis
+        is_plain = pad.mode == "constant" and pad.fill() == 0
+        if not is_plain or any(min(ends) < 0 for ends in frame) or any(map(any, frame[:2])):
             return None
-        own = tuple(_ints(after.attributes.get("pads", ()))) or (0,) * (2 * (rank - 2))
-        added = amounts[2:rank] + amounts[rank + 2 :]
+        own = tuple(_ints(after.attributes.get("pads", ()))) or (0,) * (2 * len(frame) - 4)
+        added = (*(before for before, _ in frame[2:]), *(behind for _, behind in frame[2:]))
         pads = [a + b for a, b in zip(own, added, strict=True)]
         attributes = {k: v for k, v in after.attributes.items() if k != "auto_pad"} | {"pads": pads}
         return replace(after, inputs=(node.inputs[0], *after.inputs[1:]), attributes=attributes)
 
     def _affine(self, node: Node, after: Node) -> Node | None:
-        """A per-channel scale and shift after a convolution, a Gemm or a BatchNormalization goes into its
-        weights."""
+        """A per-channel scale and shift after a layer with weights goes into them."""
         if node.epilogue.activation or node.epilogue.has_residual:
             return None
         if node.op not in (*_SUMS, "BatchNormalization") or any(

@@ -76,6 +76,12 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str], l
         ["y"],
         ["Pad", "Conv"],
     ),
+    "padding of some axes": (
+        [node("Pad", ["x", "pads", "", "axes"], "p"), conv("p", "y")],
+        {"pads": np.array([1, 2]), "axes": np.array([-1])},
+        ["y"],
+        ["Conv"],
+    ),
     "padding of channels stays": (
         [node("Pad", ["x", "pads"], "p"), conv("p", "y", w="wide")],
         {"pads": np.array([0, 1, 0, 0, 0, 0, 0, 0]), "wide": array(16, 9, 3, 3)},
@@ -136,7 +142,7 @@ def test_fusion(name: str, tmp_path: Path) -> None:
         [numpy_helper.from_array(np.asarray(a), n) for n, a in weights.items()],
     )
     path = tmp_path / "fusion.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
     model = minicnn.load(path)
     plan = model.make_plan()
     assert [layer.op for layer in plan.layers if layer.op != "Convert"] == left

@@ -1,8 +1,9 @@
 """Conv: every output is the sum of a window of the input, weighted by a filter.
 
 Shapes    x (N, C, H, W), w (K, C/group, R, S), b (K) or absent -> y (N, K, P, Q), float32; 1-D: H = R = P = 1
+          3-D: x (N, C, D, H, W), w (K, C/group, T, R, S)
 Source    ONNX operator Conv; the variants' .cu files name theirs
-Not here  3-D: refused by name
+Not here  more than 3-D: refused by name
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from minicnn.geometry import Window
 from minicnn.graph import Epilogue, TensorType
 from minicnn.ops.conv_tiled import Tiled
 from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
+from minicnn.ops.conv_volume import Volume
+from minicnn.ops.conv_volume import reference as volume_reference
 from minicnn.ops.conv_winograd import Winograd
 from minicnn.registry import Case, Cost, Problem, Variant, operator
 from minicnn.window import Windowed, two_axes
@@ -29,7 +32,7 @@ class Conv(Windowed):
     group: int = 1
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
-        """Raises    ShapeError, UnsupportedError (3-D)"""
+        """Raises    ShapeError, UnsupportedError (more than 3-D)"""
         if len(x.extents) < 3 or len(x.extents) != len(w.extents):
             raise ShapeError(
                 "input and weights of different or too few axes",
@@ -65,6 +68,7 @@ class Conv(Windowed):
             Tiled(),
             Winograd(outputs=2),
             Winograd(outputs=4),
+            Volume(),
         )
 
     def cost(self, problem: Problem) -> Cost:
@@ -75,6 +79,9 @@ class Conv(Windowed):
 
     def reference(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
         K, C_group = w.shape[:2]
+        if x.ndim == 5:
+            y = volume_reference(x, w, self.windows(x.shape[2:], w.shape[2:]), self.group)
+            return y if b is None else y + b.astype(np.float64).reshape(-1, 1, 1, 1)
         vertical, horizontal = two_axes(self.windows(x.shape[2:], w.shape[2:]))
         filters = w.astype(np.float64).reshape(
             self.group, K // self.group, C_group, vertical.kernel, horizontal.kernel
@@ -178,6 +185,13 @@ CASES = {
         fused=_RESIDUAL_RELU,
     ),
     "depthwise with a multiplier": _case(Conv(group=17, pads=(1, 1, 1, 1)), (1, 17, 5, 6), (34, 1, 3, 3)),
+    "3-D": _case(
+        Conv(strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1)), (2, 5, 4, 7, 6), (6, 5, 2, 3, 3), fused=_RESIDUAL_RELU
+    ),
+    "3-D, groups, dilated": _case(
+        Conv(group=2, dilations=(2, 1, 2), auto_pad="SAME_UPPER"), (1, 6, 5, 4, 9), (4, 3, 3, 2, 2)
+    ),
+    "3-D, weights at run time": Case(operator=Conv(), shapes=((1, 3, 3, 4, 5), (2, 3, 2, 2, 2))),
     "1-D": _case(Conv(strides=(2,), pads=(2, 1)), (2, 18, 23), (9, 18, 5), fused=_RELU),
     "1-D, few channels": _case(Conv(dilations=(2,), pads=(0, 3)), (2, 4, 23), (9, 4, 3)),
     "weights and bias at run time": Case(

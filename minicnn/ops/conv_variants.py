@@ -73,6 +73,8 @@ class Convolution(Variant):
     packs_weights = True
 
     def applies(self, problem: Problem) -> str:
+        if len(problem.x.shape) > 4:
+            return "x is a volume"
         if self.packs_weights and not weights_of(problem).is_constant:
             return "the weights are computed at run time"
         return self.suits(problem)
