@@ -10,22 +10,26 @@
 // source    ONNX operators Add, Sub, Mul, Div, PRelu
 #include "kernel.cuh"
 
-// Moves a, b and y to the thread's row and leaves `i`, the place in it. Threads beyond the edge return.
-#define FIND_ROW                                           \
-    int i = blockIdx.x * blockDim.x + threadIdx.x;         \
-    int j = (blockIdx.y + y_first) * blockDim.y + threadIdx.y; \
-    int z = blockIdx.z + z_first, l = z / E2, k = z - l * E2; \
-    a += j * a1 + k * a2 + l * a3;                         \
-    b += j * b1 + k * b2 + l * b3;                         \
-    y += j * y1 + k * y2 + l * y3;                         \
+// Moves a, b and y to the thread's row and leaves `i`, the place in it, and `once`, what is stretched along the row (of
+// b if nothing is: nobody writes there). Threads beyond the edge return.
+#define FIND_ROW                                                                   \
+    int i = blockIdx.x * blockDim.x + threadIdx.x;                                 \
+    int j = (blockIdx.y + y_first) * blockDim.y + threadIdx.y, row = j < E1 ? j : E1 - 1; \
+    int z = blockIdx.z + z_first, l = z / E2, k = z - l * E2;                      \
+    a += row * a1 + k * a2 + l * a3;                                               \
+    b += row * b1 + k * b2 + l * b3;                                               \
+    y += row * y1 + k * y2 + l * y3;                                               \
+    float once = stretched[form == 2 ? row * a1 + k * a2 + l * a3 : row * b1 + k * b2 + l * b3]; \
     if (i >= E0 || j >= E1) return;
 
-// The common cases are spelled out, so that a compiler makes a loop of its own of each, the first in vectors.
+// The common cases are spelled out, so that a compiler makes a loop of its own of each, the first three in vectors.
 #define FOR_STRIDES(operation)                        \
-    if (y0 == 1 && a0 == 1 && b0 == 1)                \
+    if (form == 0)                                    \
         y[i] = operation(a[i], b[i]);                 \
-    else if (y0 == 1 && a0 == 1 && b0 == 0)           \
-        y[i] = operation(a[i], b[0]);                 \
+    else if (form == 1)                               \
+        y[i] = operation(a[i], once);                 \
+    else if (form == 2)                               \
+        y[i] = operation(once, b[i]);                 \
     else                                              \
         y[i * y0] = operation(a[i * a0], b[i * b0]);
 
@@ -35,36 +39,36 @@
 #define DIV(u, v) ((u) / (v))
 #define PRELU(u, v) ((u) < 0 ? (u) * (v) : (u))
 
-KERNEL(add)(const float* a, const float* b, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
-            int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+KERNEL(add)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+            int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
     FOR_STRIDES(ADD)
 }
 
-KERNEL(subtract)(const float* a, const float* b, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
-                 int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+KERNEL(subtract)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+                 int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
     FOR_STRIDES(SUB)
 }
 
-KERNEL(multiply)(const float* a, const float* b, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
-                 int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+KERNEL(multiply)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+                 int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
     FOR_STRIDES(MUL)
 }
 
-KERNEL(divide)(const float* a, const float* b, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
-               int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+KERNEL(divide)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+               int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
     FOR_STRIDES(DIV)
 }
 
-KERNEL(prelu)(const float* a, const float* b, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
-              int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int y_first, int z_first)
+KERNEL(prelu)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+              int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
     FOR_STRIDES(PRELU)

@@ -7,7 +7,8 @@
 VECTOR_FUNCTION Vector<VECTOR> load_channels(const float* p, int count) {
     if (count >= VECTOR) return load<VECTOR>(p);
     Vector<VECTOR> v = splat<VECTOR>(0.0f);
-    for (int i = 0; i < count; ++i) v.set(i, p[i]);
+    UNROLL(16) for (int i = 0; i < VECTOR; ++i)  // counted to the end, so that a GPU keeps v in registers
+        if (i < count) v.set(i, p[i]);
     return v;
 }
 
@@ -16,5 +17,6 @@ VECTOR_FUNCTION void store_channels(float* p, const Vector<VECTOR>& v, int count
         store(p, v);
         return;
     }
-    for (int i = 0; i < count; ++i) p[i] = v[i];
+    UNROLL(16) for (int i = 0; i < VECTOR; ++i)
+        if (i < count) p[i] = v[i];
 }

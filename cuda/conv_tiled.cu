@@ -9,7 +9,7 @@
 // mapping   a thread: PIXELS neighbours in the row of all N*P*Q pixels; the last thread's may be fewer
 //           grid x and y: threads and blocks of channels; `channels_inner` says which changes faster: the blocks where
 //           x is large against the weights, so that it is fetched once; grid z: group
-//           conv_tiled_pad: x thread and grid: padded column; y grid: padded row; z grid: n
+//           conv_tiled_pad: x thread and grid: padded row
 // cost      2*N*P*Q*K*R*S*C FLOPs, 1 load for every PIXELS * VECTORS / (PIXELS + VECTORS) multiply-adds of vectors
 // needs     PIXELS * VECTORS + VECTORS + 1 vector registers; N*H*W*x_stride and N*P*Q*y_stride < 2^31
 // source    Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures", 2018
@@ -44,8 +44,15 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
     int h[PIXELS], column[PIXELS], place[PIXELS];
     int q = first_pixel % Q, row = first_pixel / Q;
     int p = row % P, n = row / P;
+    if (q + PIXELS <= Q) {  // in one row: a loop that vectorises
+        for (int i = 0; i < PIXELS; ++i) {
+            h[i] = p * stride_h - pad_top;
+            column[i] = (q + i) * stride_w - pad_left;
+            place[i] = ((n * H + h[i]) * W + column[i]) * x_stride + g * C;
+        }
+    }
     UNROLL(1)
-    for (int i = 0; i < PIXELS; ++i) {
+    for (int i = q + PIXELS <= Q ? PIXELS : 0; i < PIXELS; ++i) {
         h[i] = p * stride_h - pad_top;
         column[i] = q * stride_w - pad_left;
         place[i] = ((n * H + h[i]) * W + column[i]) * x_stride + g * C;
@@ -55,25 +62,26 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
         }
     }
 
-    float sums[TILE_FLOATS];
+    if (count > PIXELS) count = PIXELS;
     UNROLL(1)
-    for (int v = 0; v < VECTORS; ++v) {
-        int channel = k + v * VECTOR;
-        Vector<VECTOR> start = splat<VECTOR>(0.0f);
-        if (bias) start = load_channels(bias + channel, K - channel);
-        UNROLL(1)
-        for (int i = 0; i < PIXELS; ++i) store(sums + i * BLOCK_CHANNELS + v * VECTOR, start);
+    for (int i = 0; i < count; ++i) {
+        UNROLL(4)
+        for (int v = 0; v < VECTORS; ++v) {
+            PREFETCH_WRITE(y + (first_pixel + i) * y_stride + k + v * VECTOR);
+            if (residual) PREFETCH(residual + (first_pixel + i) * residual_stride + k + v * VECTOR);
+        }
     }
 
+    float sums[TILE_FLOATS];
     const float *source[TAPS * PIXELS], *filters[TAPS];
     const float* weights = w + (g * blocks + block) * R * S * C * BLOCK_CHANNELS;
     int taps = 0;
+    bool has_sums = false;
     for (int r = 0; r < R; ++r) {
         for (int s = 0; s < S; ++s, weights += C * BLOCK_CHANNELS) {
             int down = r * dilation_h, right = s * dilation_w;
             int step = (down * W + right) * x_stride;
             bool any_inside = false;
-            UNROLL(1)
             for (int i = 0; i < PIXELS; ++i) {
                 bool inside = unsigned(h[i] + down) < unsigned(H) && unsigned(column[i] + right) < unsigned(W);
                 source[taps * PIXELS + i] = inside ? x + (place[i] + step) : zeros;
@@ -82,13 +90,13 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
             if (!any_inside) continue;
             filters[taps++] = weights;
             if (taps < TAPS) continue;
-            add_taps<false>(source, filters, taps, C, sums);
+            has_sums ? add_taps<false>(source, filters, taps, C, sums) : add_taps<true>(source, filters, taps, C, sums);
+            has_sums = true;
             taps = 0;
         }
     }
-    add_taps<false>(source, filters, taps, C, sums);
+    has_sums ? add_taps<false>(source, filters, taps, C, sums) : add_taps<true>(source, filters, taps, C, sums);
 
-    if (count > PIXELS) count = PIXELS;
     UNROLL(1)
     for (int i = 0; i < count; ++i) {
         int pixel = first_pixel + i;
@@ -96,6 +104,7 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
         for (int v = 0; v < VECTORS; ++v) {
             int channel = k + v * VECTOR;
             Vector<VECTOR> total = load<VECTOR>(sums + i * BLOCK_CHANNELS + v * VECTOR);
+            if (bias) total = total + load_channels(bias + channel, K - channel);
             if (residual)
                 total = total + load_channels(residual + pixel * residual_stride + channel, residual_channels - channel);
             store_channels(y + pixel * y_stride + channel, activate(total, activation, alpha, beta), k_end - channel);
@@ -103,19 +112,21 @@ KERNEL(conv_tiled)(const float* __restrict__ x, const float* __restrict__ w, con
     }
 }
 
-KERNEL(conv_tiled_pad)(const float* __restrict__ x, float* __restrict__ y, int H, int W, int H_padded, int W_padded,
-                       int pad_top, int pad_left, int y_first, int z_first) {
-    int column = blockIdx.x * blockDim.x + threadIdx.x;
-    int row = blockIdx.y + y_first, n = blockIdx.z + z_first;
-    int h = row - pad_top, w = column - pad_left;
+KERNEL(conv_tiled_pad)(const float* __restrict__ x, float* __restrict__ y, int N, int H, int W,
+                       int H_padded, int W_padded, int pad_top, int pad_left) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= N * H_padded) return;
+    int n = row / H_padded, h = row % H_padded - pad_top;
+    float* target = y + row * W_padded * CHANNELS;
     bool row_exists = h >= 0 && h < H;
+    int before = row_exists ? min(pad_left, W_padded) : W_padded;
+    int inside = min(W, W_padded - before);  // columns of x in the row
+    for (int i = 0; i < before * CHANNELS; ++i) target[i] = 0.0f;
+    for (int i = (before + inside) * CHANNELS; i < W_padded * CHANNELS; ++i) target[i] = 0.0f;
     const float* source = x + (n * CHANNELS * H + (row_exists ? h : 0)) * W;
-    float* target = y + (n * H_padded + row) * W_padded * CHANNELS;
-    int nearest = w < 0 ? 0 : w < W ? w : W - 1;  // a load without a condition: a CPU compiler vectorises it
-    if (column >= W_padded) return;
-    UNROLL(16)
-    for (int c = 0; c < CHANNELS; ++c) {
-        float value = source[c * H * W + nearest];
-        target[column * CHANNELS + c] = row_exists && nearest == w ? value : 0.0f;
+    target += before * CHANNELS;
+    for (int w = 0; w < inside; ++w) {  // a thread a row: the loop interleaves vectors of w
+        UNROLL(16)
+        for (int c = 0; c < CHANNELS; ++c) target[w * CHANNELS + c] = source[c * H * W + w];
     }
 }

@@ -10,15 +10,7 @@
 // source    ONNX operator LpPool
 #include "kernel.cuh"
 #include "channels.cuh"
-
-VECTOR_FUNCTION float powered(float x, float power) {
-    float size = x < 0.0f ? -x : x;
-    return power == 2.0f ? size * size : power == 1.0f ? size : powf(size, power);
-}
-
-VECTOR_FUNCTION float rooted(float sum, float power) {
-    return power == 2.0f ? sqrtf(sum) : power == 1.0f ? sum : powf(sum, 1.0f / power);
-}
+#include "lppool.cuh"
 
 KERNEL(lppool)(const float* __restrict__ x, float* __restrict__ y, int H, int W, int R, int S, int P, int Q,
                int stride_h, int stride_w, int dilation_h, int dilation_w, int pad_top, int pad_left, float power,
@@ -60,9 +52,9 @@ KERNEL(lppool_nhwc)(const float* __restrict__ x, float* __restrict__ y, int C, i
             if (power == 2.0f)
                 sum = fma(tap, tap, sum);
             else
-                for (int lane = 0; lane < VECTOR; ++lane) sum.set(lane, sum[lane] + powered(tap[lane], power));
+                UNROLL(16) for (int lane = 0; lane < VECTOR; ++lane) sum.set(lane, sum[lane] + powered(tap[lane], power));
         }
     }
-    for (int lane = 0; lane < VECTOR; ++lane) sum.set(lane, rooted(sum[lane], power));
+    UNROLL(16) for (int lane = 0; lane < VECTOR; ++lane) sum.set(lane, rooted(sum[lane], power));
     store_channels(y + (row * Q + q) * y_stride + c, sum, C - c);
 }

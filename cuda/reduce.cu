@@ -70,7 +70,7 @@ VECTOR_FUNCTION float over(const float* x, int R0, int R1, int R2, int r0, int r
             if (r0 == 1 && R0 >= 2 * VECTOR) {
                 Vector<VECTOR> parts = splat<VECTOR>(start<KIND>());
                 for (; r + VECTOR <= R0; r += VECTOR) parts = combined<KIND>(parts, load<VECTOR>(from + r));
-                for (int lane = 0; lane < VECTOR; ++lane) total = joined<KIND>(total, parts[lane]);
+                UNROLL(16) for (int lane = 0; lane < VECTOR; ++lane) total = joined<KIND>(total, parts[lane]);
             }
             for (; r < R0; r += 64) {
                 int end = r + 64 < R0 ? r + 64 : R0;
@@ -151,7 +151,7 @@ KERNEL(reduce_vectors)(const float* __restrict__ x, float* __restrict__ y, int k
     if (kind == KIND_PRODUCT) total = over_vectors<KIND_PRODUCT>(x, there, R0, R1, R2, r0, r1, r2);
     if (finish == FINISH_DIVIDE) total = total / count;
     if (finish >= FINISH_ROOT)
-        for (int lane = 0; lane < VECTOR; ++lane)
+        UNROLL(16) for (int lane = 0; lane < VECTOR; ++lane)
             total.set(lane, finish == FINISH_ROOT ? sqrtf(total[lane]) : logf(total[lane]));
     store_channels(y, total, there);
 }

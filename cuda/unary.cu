@@ -111,7 +111,7 @@ KERNEL(unary_shrink)(const Number* x, Number* y, int rows, int width, int x_stri
                     float beta, int y_first)
 {
     FIND_ROW
-    y[i] = v < -alpha ? v + beta : v > alpha ? v - beta : v * 0;
+    y[i] = v < -alpha ? v + beta : v > alpha ? v - beta : v == v ? 0 : v;
 }
 
 KERNEL(unary_sqrt)(const Number* x, Number* y, int rows, int width, int x_stride, int y_stride, int y_first)

@@ -58,9 +58,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "Relu": Activation(function=lambda x, alpha, beta: np.maximum(x, 0)),
     "Clip": Activation(function=lambda x, alpha, beta: np.minimum(np.maximum(x, alpha), beta)),
     "Sigmoid": Activation(function=lambda x, alpha, beta: sigmoid(x), ulps=3),
-    "HardSigmoid": Activation(
-        function=hard_sigmoid, slope=lambda alpha, beta: abs(alpha), ulps=2
-    ),
+    "HardSigmoid": Activation(function=hard_sigmoid, slope=lambda alpha, beta: abs(alpha), ulps=2),
     "HardSwish": Activation(
         function=lambda x, alpha, beta: x * hard_sigmoid(x, 1 / 6, 0.5), slope=lambda alpha, beta: 1.5, ulps=3
     ),
@@ -70,7 +68,11 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "Swish": Activation(
         function=lambda x, alpha, beta: x * sigmoid(alpha * x), slope=lambda alpha, beta: 1.1, ulps=4
     ),
-    "Gelu": Activation(function=lambda x, alpha, beta: gelu(x, alpha), slope=lambda alpha, beta: 1.13, ulps=4),
-    "Mish": Activation(function=lambda x, alpha, beta: x * np.tanh(softplus(x)), slope=lambda a, b: 1.1, ulps=6),
+    "Gelu": Activation(
+        function=lambda x, alpha, beta: gelu(x, alpha), slope=lambda alpha, beta: 1.13, ulps=4
+    ),
+    "Mish": Activation(
+        function=lambda x, alpha, beta: x * np.tanh(softplus(x)), slope=lambda alpha, beta: 1.1, ulps=6
+    ),
     "Softplus": Activation(function=lambda x, alpha, beta: softplus(x), ulps=4),
 }  # fmt: skip

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from minicnn.errors import InputError
+from minicnn import cache
+from minicnn.errors import BuildError, InputError
 from minicnn.graph import Node
-from minicnn.registry import Orders, Problem, Variant
+from minicnn.kernels import source_hash
+from minicnn.registry import Orders, Problem, Target, Variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +49,65 @@ class Chosen:
         return said
 
 
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """What was fastest where it was measured; `sources`: kernel file -> its hash at that time."""
+
+    label: str
+    time_us: float
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_current(self) -> bool:
+        try:
+            return all(source_hash(file) == known for file, known in self.sources.items())
+        except BuildError:
+            return False
+
+
+Measured = Mapping[str, Winner]  # problem_key -> winner
+NOTHING_MEASURED: Measured = {}
+
+
+def problem_key(problem: Problem) -> str:
+    """What decides about a layer's speed: operator, shapes, what is fused, which inputs are constants."""
+    operands = [None if o is None else (o.dtype, o.shape, o.is_constant) for o in problem.inputs]
+    return f"{problem.operator} {operands} {problem.epilogue} {problem.precision}"
+
+
+def measured_file(target: Target) -> Path:
+    """Where the winners of one device are kept."""
+    name = re.sub(r"[^\w.-]+", "-", f"{target.name}-{target.architecture}-{target.threads}")
+    return cache.folder("tune") / f"{target.kind}-{name}.json"
+
+
+def load_measured(target: Target) -> Measured:
+    """Winners whose kernels are still as they were; nothing where the file is missing or damaged."""
+    try:
+        content = json.loads(measured_file(target).read_text())
+        winners = {key: Winner(**value) for key, value in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return NOTHING_MEASURED
+    return {key: winner for key, winner in winners.items() if winner.is_current}
+
+
+def save_measured(target: Target, winners: Measured) -> Path:
+    """Adds winners to the file of their device. Raises    OutputError"""
+    path = measured_file(target)
+    merged = {**load_measured(target), **winners}
+    content = json.dumps({key: asdict(winner) for key, winner in merged.items()}, indent=1)
+    cache.write_atomically(path, content.encode())
+    return path
+
+
 def choose(
-    problem: Problem, *, node: str, op: str, sources: tuple[str, ...] = (), wanted: Mapping[str, str]
+    problem: Problem,
+    *,
+    node: str,
+    op: str,
+    sources: tuple[str, ...] = (),
+    wanted: Mapping[str, str],
+    measured: Measured = NOTHING_MEASURED,
 ) -> Choice:
     """Picks the variant for one layer.
 
@@ -64,10 +126,26 @@ def choose(
         return Choice(variant=next(v for v in able if v.name == preferred), reason=f"asked for all {op}")
     if not able:
         return Choice(variant=None, reason="; ".join(f"{name}: {why}" for name, why in refusals.items()))
-    chosen, reason = _static(able, problem)
+    chosen, reason = _measured(able, problem, measured) or _static(able, problem)
     if preferred is not None:
         reason = f"{preferred} was asked for: {refusals.get(preferred, 'no such variant here')}"
     return Choice(variant=chosen, reason=reason)
+
+
+def able_variants(problem: Problem) -> list[Variant]:
+    """The variants that can do a problem, plain rung first."""
+    return [v for v in problem.operator.variants() if not _refusal(v, problem)]
+
+
+def _measured(able: list[Variant], problem: Problem, measured: Measured) -> tuple[Variant, str] | None:
+    winner = measured.get(problem_key(problem))
+    if winner is None:
+        return None
+    for variant in able:
+        for tuned in variant.tunings(problem):
+            if tuned.label == winner.label:
+                return tuned, f"measured: {winner.label}, {winner.time_us:,.0f} us, the fastest"
+    return None
 
 
 def _static(able: list[Variant], problem: Problem) -> tuple[Variant, str]:

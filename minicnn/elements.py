@@ -1,4 +1,4 @@
-"""Types of tensor elements as kernels know them: which macro makes a kernel file one for float16, int64, bool."""
+"""Types of tensor elements as kernels know them: the macro that makes a kernel one for float16 or int64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def storage_bound(exact: np.ndarray, dtype: np.dtype) -> np.ndarray | float:
 
 
 def stored(exact: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Numbers beyond float16's range are infinite there."""
-    if dtype != np.float16:
+    """Numbers that round beyond a floating-point type's range are infinite there."""
+    limits = {"float16": 65520.0, "float32": 2.0**128 - 2.0**103}
+    if dtype.name not in limits:
         return exact
-    return np.where(np.abs(exact) >= 65520.0, np.copysign(np.inf, exact), exact)
+    return np.where(np.abs(exact) >= limits[dtype.name], np.copysign(np.inf, exact), exact)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from minicnn import measure, onnx_file, shapes
+from minicnn.choose import NOTHING_MEASURED, load_measured
 from minicnn.device import open_device
 from minicnn.device.base import Device
 from minicnn.errors import InputError
@@ -37,6 +38,7 @@ class Options:
     fuse        False: one layer per ONNX node
     variants    {"conv": "im2col", "Conv_12": "direct"}: an operator's (where it applies) or a node's
     precision   "fp32"
+    tuned       whether to use what `tune` has measured on this device
     fallback    whether operators without a kernel of ours may run through onnx's evaluator
     """
 
@@ -44,6 +46,7 @@ class Options:
     variants: Mapping[str, str] = field(default_factory=dict)
     precision: str = "fp32"
     fallback: bool = True
+    tuned: bool = True
 
 
 class Model:
@@ -128,13 +131,14 @@ def _plan(graph: Graph, options: Options, target: Target) -> Plan:
         precision=options.precision,
         allow_fallback=options.fallback,
         target=target,
+        measured=load_measured(target) if options.tuned else NOTHING_MEASURED,
     )
 
 
 def target_of(device: Device) -> Target:
     """What plans need to know of a device."""
     info = device.info
-    return Target(kind=info.kind, architecture=info.architecture, threads=info.threads)
+    return Target(kind=info.kind, name=info.name, architecture=info.architecture, threads=info.threads)
 
 
 class Engine:

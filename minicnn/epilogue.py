@@ -2,8 +2,8 @@
 
     y = activation(sum + residual)          the bias is part of the sum
 
-`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, one in activations.ACTIVATIONS and a
-branch in the .cuh.
+`cuda/epilogue.cuh` is the device side. A new activation is a line in CODES, one in activations.ACTIVATIONS
+and a branch in the .cuh.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from minicnn.registry import Orders, Problem
 from minicnn.step import Kernel, Operand, Step
 
 CODES = {  # as in cuda/epilogue.cuh
-    "": 0, "Relu": 1, "Clip": 2, "Sigmoid": 3, "HardSigmoid": 4, "HardSwish": 5, "Tanh": 6, "Elu": 7, "Swish": 8,
-    "Gelu": 9, "Mish": 10, "Softplus": 11, "Selu": 7,
+    "": 0, "Relu": 1, "Clip": 2, "Sigmoid": 3, "HardSigmoid": 4, "HardSwish": 5, "Tanh": 6, "Elu": 7,
+    "Selu": 7, "Swish": 8, "Gelu": 9, "Mish": 10, "Softplus": 11,
 }  # fmt: skip
-FUSIBLE = ("Bias", "Residual", *(name for name in CODES if name))  # for `operator(fuses=...)`
+ACTIVATED = tuple(name for name in CODES if name)  # for `operator(fuses=...)`
+FUSIBLE = ("Bias", "Residual", *ACTIVATED)
 UNIT_ROUNDOFF = 2.0**-24
 
 
@@ -45,7 +46,7 @@ def reference(epilogue: Epilogue, exact: np.ndarray, residual: np.ndarray | None
 def bound(
     epilogue: Epilogue, exact: np.ndarray, sum_bound: np.ndarray | float, residual: np.ndarray | None
 ) -> np.ndarray | float:
-    """How far a float32 kernel may be from `reference`: an addition rounds, an activation has its slope and ulps."""
+    """How far a float32 kernel may be from `reference`: additions round, activations have slopes and ulps."""
     if residual is not None:
         sum_bound = sum_bound + 2 * UNIT_ROUNDOFF * (np.abs(exact) + np.abs(residual.astype(np.float64)))
     if not epilogue.activation:

@@ -63,9 +63,10 @@ def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
     if any(name and name not in graph.types for name in node.inputs):
         return (None,) * len(node.outputs)
     for value in (v for inner in _graphs_of(node) for v in (*inner.input, *inner.output)):
-        if value.type.WhichOneof("value") not in (None, "tensor_type"):
-            facts = {"node": node.name, "operator": node.op, "found": value.type.WhichOneof("value")}
-            raise UnsupportedError("a subgraph that is given, or gives, something other than tensors", **facts)
+        kind = value.type.WhichOneof("value")
+        if kind not in (None, "tensor_type"):
+            facts = {"node": node.name, "operator": node.op, "found": kind}
+            raise UnsupportedError("a subgraph that takes or gives something other than tensors", **facts)
     schema: Any = _schema(node, graph)
     model = _model(node, graph, with_constants=True)
     # Within subgraphs onnx's propagation of data trips over itself: "data already exists".
@@ -175,8 +176,9 @@ def _for_evaluator(node: Node, graph: Graph) -> onnx.ModelProto:
 def _mend_loops(graph: onnx.GraphProto, opset: int) -> None:
     """Writes Loops so that the evaluator does with them what ONNX says.
 
-    It takes an absent condition for False, where ONNX says True; and it joins what the iterations give along the first
-    axis, where ONNX wants a new one. So each gives its value two more axes, and one goes again behind the Loop.
+    It takes an absent condition for False, where ONNX says True; and it joins what the iterations give along
+    the first of at least two axes, where ONNX wants a new one. So the body puts two axes in front, and behind
+    the Loop the second one goes again.
     """
     always = numpy_helper.from_array(np.array(True), f"{graph.name}: always")
     nodes: list[onnx.NodeProto] = []
@@ -194,13 +196,13 @@ def _mend_loops(graph: onnx.GraphProto, opset: int) -> None:
         body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
         carried = len(node.input) - 2
         for index in range(carried, len(node.output)):
-            given, gathered, output = body.output[index + 1], f"{node.output[index]}: rows", node.output[index]
+            given, output = body.output[index + 1], node.output[index]
             if not output:
                 continue
-            body.node.append(_reaxis("Unsqueeze", given.name, f"{given.name}: row {index}", (0, 1), body, opset))
-            given.CopyFrom(helper.make_empty_tensor_value_info(f"{given.name}: row {index}"))
-            node.output[index] = gathered
-            nodes.append(_reaxis("Squeeze", gathered, output, (1,), graph, opset))
+            row, node.output[index] = f"{given.name}: row {index}", f"{output}: rows"
+            body.node.append(_reaxis("Unsqueeze", given.name, row, (0, 1), body, opset))
+            given.CopyFrom(helper.make_empty_tensor_value_info(row))
+            nodes.append(_reaxis("Squeeze", node.output[index], output, (1,), graph, opset))
     kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(kept)

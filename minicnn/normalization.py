@@ -1,7 +1,7 @@
-"""Statistics of groups of numbers, and numbers moved and scaled by them: what the normalizing operators share.
+"""Statistics of groups of numbers, numbers moved and scaled by them: what normalizing operators share.
 
-Three launches: mean and squares of chunks (each read twice, the second time from cache); chunks put together a group;
-every element moved and scaled.
+Three launches: mean and squares of chunks (each read twice, the second time from cache); chunks put together
+a group; every element moved and scaled.
 
 Source    Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983
 """
@@ -19,6 +19,8 @@ from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.geometry import ceil_div, round_up
 from minicnn.kernels import launch
 from minicnn.step import Kernel, Operand, Step, View
+
+Views = dict[str, Any]  # what a kernel calls its statistics -> where they lie
 
 FILE = "normalization.cu"
 CHUNK = 256  # elements of a row that a thread takes: 1 KiB, still in the cache when it is read again
@@ -73,7 +75,7 @@ class Space:
     def nbytes(self) -> int:
         return 4 * 2 * (self.parts + self.groups)
 
-    def views(self, workspace: Operand | None) -> dict[str, View]:
+    def views(self, workspace: Operand | None) -> Views:
         assert workspace is not None
         starts = (0, self.parts, 2 * self.parts, 2 * self.parts + self.groups)
         names = ("mean", "squares", "group_mean", "reciprocal")
@@ -85,7 +87,7 @@ def row_space(rows: int, L: int) -> Space:
 
 
 def row_statistics(
-    x: View, views: dict[str, View], *, rows: int, L: int, roots: Roots, joined: int = 1
+    x: View, views: Views, *, rows: int, L: int, roots: Roots, joined: int = 1
 ) -> tuple[Step, ...]:
     """Mean and reciprocal of rows of L elements; `joined` rows, a joined-th of all apart, are one group."""
     chunks = chunks_of_row(L)
@@ -128,10 +130,10 @@ def channel_space(x: Operand) -> Space:
 
 
 def channel_statistics(
-    x: Operand, views: dict[str, View], *, group: int, joins_images: bool, roots: Roots
+    x: Operand, views: Views, *, group: int, joins_images: bool, roots: Roots
 ) -> tuple[Step, ...]:
-    """Mean and reciprocal for each image and channel of NHWC: those of the channel's group of `group` channels, of
-    all images together if `joins_images`."""
+    """Mean and reciprocal for each image and channel of NHWC: those of the channel's group of `group`
+    channels, of all images together if `joins_images`."""
     N, C, *spatial = x.shape
     HW, padded = math.prod(spatial), round_up(C, tiling.VECTOR)
     chunks = chunks_of_image(HW)
@@ -168,7 +170,7 @@ def channel_statistics(
 
 
 def normalize_rows(
-    x: Operand, y: Operand, views: dict[str, View], *, rows: int, L: int, scale: Operand | None, bias: Operand | None
+    x: Operand, y: Operand, views: Views, *, rows: int, L: int, scale: Operand | None, bias: Operand | None
 ) -> tuple[Step, ...]:  # fmt: skip
     return launch(
         Kernel(file=FILE, entry="normalize_rows"),
@@ -187,7 +189,7 @@ def normalize_rows(
 def normalize_planes(
     x: Operand,
     y: Operand,
-    views: dict[str, View],
+    views: Views,
     *,
     group: int,
     joins_images: bool = False,
@@ -215,7 +217,7 @@ def normalize_planes(
 
 
 def normalize_channels(
-    x: Operand, y: Operand, views: dict[str, View], *, scale: Operand | None = None, bias: Operand | None = None
+    x: Operand, y: Operand, views: Views, *, scale: Operand | None = None, bias: Operand | None = None
 ) -> tuple[Step, ...]:  # fmt: skip
     """NHWC; scale and bias one a channel."""
     N, C, *spatial = x.shape
@@ -253,8 +255,8 @@ class Normalized:
 
 
 def normalized(x: np.ndarray, axes: tuple[int, ...], roots: Roots) -> Normalized:
-    """A mean of K numbers is off by 4*sqrt(K) roundings of their mean size. So is the mean square, and beside that it
-    has what a shift of the (chunk's) mean makes of it. A root halves what is relative."""
+    """A mean of K numbers is off by 4*sqrt(K) roundings of their mean size. So is the mean square, and beside
+    that it has what a shift of the (chunk's) mean makes of it. A root halves what is relative."""
     x = x.astype(np.float64)
     size = math.prod(x.shape[axis] for axis in axes)
     unit = 4 * math.sqrt(size) * UNIT_ROUNDOFF
@@ -276,9 +278,7 @@ def normalized(x: np.ndarray, axes: tuple[int, ...], roots: Roots) -> Normalized
     )
 
 
-def affine(
-    found: Normalized, scale: np.ndarray, bias: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
+def affine(found: Normalized, scale: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """(value, bound) of y * scale + bias; both already of a shape that broadcasts."""
     scale = scale.astype(np.float64)
     y = found.y * scale

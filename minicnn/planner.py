@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from minicnn import fallback, memory, registry
-from minicnn.choose import Chosen, check_wanted, choose
+from minicnn.choose import NOTHING_MEASURED, Chosen, Measured, check_wanted, choose
 from minicnn.errors import MinicnnError, UnsupportedError
 from minicnn.geometry import INT32_MAX, NHWC, PLAIN, Layout
 from minicnn.graph import Epilogue, Graph, Node
@@ -33,6 +33,7 @@ def plan(
     precision: str = "fp32",
     allow_fallback: bool = True,
     target: Target = Target(),
+    measured: Measured = NOTHING_MEASURED,
 ) -> Plan:
     """Plans a resolved (and usually rewritten) graph.
 
@@ -42,7 +43,12 @@ def plan(
     """
     head, rest = _cut(graph)
     planner = _Planner(
-        head, wanted=wanted or {}, precision=precision, allow_fallback=allow_fallback, target=target
+        head,
+        wanted=wanted or {},
+        precision=precision,
+        allow_fallback=allow_fallback,
+        target=target,
+        measured=measured,
     )
     return replace(planner.plan(), rest=rest)
 
@@ -89,11 +95,13 @@ class _Planner:
         precision: str,
         allow_fallback: bool,
         target: Target,
+        measured: Measured,
     ):
         self.graph = graph
         self.wanted = wanted
         self.precision = precision
         self.target = target
+        self.measured = measured
         self.allow_fallback = allow_fallback
         self.layers: list[Layer] = []
         self.laid_out: dict[str, Operand] = {}
@@ -156,7 +164,14 @@ class _Planner:
                 precision=self.precision,
                 target=self.target,
             )
-            choice = choose(problem, node=node.name, op=node.op, sources=node.sources, wanted=self.wanted)
+            choice = choose(
+                problem,
+                node=node.name,
+                op=node.op,
+                sources=node.sources,
+                wanted=self.wanted,
+                measured=self.measured,
+            )
             if choice.variant is None:
                 return self._fall_back(
                     node, outputs, UnsupportedError("no variant applies", found=choice.reason)

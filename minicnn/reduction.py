@@ -33,7 +33,7 @@ class Reduction:
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """A reduction's loops: kept axes with their strides in x and y, reduced ones (merged, x's outermost first)."""
+    """Loops of a reduction: kept axes, their strides in x and y, reduced ones (merged, outermost first)."""
 
     kept: Shape
     x_kept: tuple[int, ...]
@@ -73,7 +73,10 @@ def reduce_steps(
     }
     launches: list[Launch] = []
     for walk in walks(axes.kept, axes.x_kept, axes.y_kept):
-        places: dict[str, Any] = {"x": x.view(x_first + walk.starts[0]), "y": y.view(y_first + walk.starts[1])}
+        places: dict[str, Any] = {
+            "x": x.view(x_first + walk.starts[0]),
+            "y": y.view(y_first + walk.starts[1]),
+        }
         shared = places | loops | reduction.scalars() | walk.arguments("x", "y")
         columns, rows, *planes = walk.extents
         if shared["x0"] == shared["y0"] == 1 and columns > 1 and reduction.kind != "exponentials":
@@ -104,7 +107,7 @@ def parts_of(axes: Axes, wanted: int) -> Parts:
 def split_steps(
     x: Operand, y: Operand, workspace: Operand, axes: Axes, reduction: Reduction, parts: Parts
 ) -> tuple[Launch, ...]:
-    """The same in two stages: pieces into the workspace (pieces outermost, then what is kept), then pieces together."""
+    """The same in two stages: pieces into the workspace (pieces outermost), then pieces together."""
     kept_strides = row_major(axes.kept)
     piece = kept_strides[0] * axes.kept[0] if axes.kept else 1
     first = Reduction(kind=reduction.kind)

@@ -69,11 +69,13 @@ class Target:
     """The device that a plan is made for, as far as choices depend on it. "": any of its kind.
 
     kind          "host", "cuda", "sim"
+    name          as in DeviceInfo: what was measured on it is kept under this name
     architecture  as in DeviceInfo: "x86-64-v3", "sm_90"
     threads       of the host device
     """
 
     kind: str = "host"
+    name: str = ""
     architecture: str = ""
     threads: int = 1
 
@@ -310,6 +312,7 @@ class Case:
     shapes     of the inputs, None for one that is absent
     constants  input indices that are weights (known at load, may be packed)
     dtype      of all inputs
+    dtypes     input index -> dtype of one that has another
     epilogue   what is fused; a residual's shape is the last of `shapes`
     ranges     input index -> (low, high) where [-1, 1] makes no sense (variances, divisors)
     """
@@ -318,5 +321,6 @@ class Case:
     shapes: tuple[tuple[int, ...] | None, ...]
     constants: tuple[int, ...] = ()
     dtype: str = "float32"
+    dtypes: Mapping[int, str] = field(default_factory=dict)
     epilogue: Epilogue = Epilogue()
     ranges: Mapping[int, tuple[float, float]] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """Which inputs an output of Resize is made of, and their weights: one table for each axis.
 
-Everything Resize knows (nearest, linear, cubic, antialiasing, eight ways to say where a pixel lies) comes to such
-a table, so that kernels have nothing to decide.
+Everything Resize knows (nearest, linear, cubic, antialiasing, seven ways to say where a pixel lies) comes to
+such a table, so that kernels have nothing to decide.
 
-Units     coordinates count pixels of the input, pixel i at i. They are float32, as everybody computes them: whether a
-          coordinate is just below or just above a half decides which neighbour is the nearest
+Units     coordinates count pixels of the input, pixel i at i. They are float32, as everybody computes them:
+          whether one is just below or just above a half decides which neighbour is the nearest
 Source    ONNX operators Resize and Upsample; Keys 1981 (cubic)
 """
 
@@ -24,11 +24,17 @@ MODES = ("nearest", "linear", "cubic")
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One axis of a resize. roi: (start, end) as fractions of the input, for tf_crop_and_resize alone."""
+    """One axis of a resize.
+
+    length   of the output as the scale says it, which needn't be whole; 0: `out`. The standard aligns corners
+             by it, onnxruntime by `out`
+    roi      (start, end) as fractions of the input, for tf_crop_and_resize alone
+    """
 
     extent: int
     out: int
     scale: float
+    length: float = 0.0
     roi: tuple[float, float] = (0.0, 1.0)
 
 
@@ -54,7 +60,9 @@ class Taps:
 
     @property
     def is_identity(self) -> bool:
-        return self.index.shape == (self.extent, 1) and bool((self.index[:, 0] == np.arange(self.extent)).all())
+        return self.index.shape == (self.extent, 1) and bool(
+            (self.index[:, 0] == np.arange(self.extent)).all()
+        )
 
 
 def coordinates(axis: Axis, way: str) -> np.ndarray:
@@ -68,7 +76,8 @@ def coordinates(axis: Axis, way: str) -> np.ndarray:
     if way == "tf_half_pixel_for_nn":
         return (x + half) / scale
     if way == "align_corners":
-        return x * (extent - one) / (out - one) if axis.out > 1 else np.zeros_like(x)
+        length = np.float32(axis.length or axis.out)
+        return x * (extent - one) / (length - one) if axis.out > 1 else np.zeros_like(x)
     if way == "tf_crop_and_resize":
         start, end = np.float32(axis.roi[0]), np.float32(axis.roi[1])
         if axis.out == 1:
@@ -103,12 +112,12 @@ def taps(axis: Axis, sampling: Sampling) -> Taps:
 def _nearest(x: np.ndarray, way: str, shrinks: bool) -> np.ndarray:
     if way == "simple":  # until opset 10
         way = "ceil" if shrinks else "floor"
-    return {
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "round_prefer_floor": lambda v: np.ceil(v - np.float32(0.5)),
-        "round_prefer_ceil": lambda v: np.floor(v + np.float32(0.5)),
-    }[way](x).astype(np.int64)
+    half = np.float32(0.5)
+    if way == "round_prefer_floor":
+        return np.ceil(x - half).astype(np.int64)
+    if way == "round_prefer_ceil":
+        return np.floor(x + half).astype(np.int64)
+    return (np.floor(x) if way == "floor" else np.ceil(x)).astype(np.int64)
 
 
 def _weighted(x: np.ndarray, axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from minicnn import registry
+from minicnn import patterns, registry
 from minicnn.errors import UnsupportedError
 from minicnn.graph import Graph, Node, TensorType
 
-_SUMS = ("Conv", "Gemm")  # nodes whose inputs are x, w and an optional b
+_SUMS = ("Conv", "ConvTranspose", "Gemm")  # nodes whose inputs are x, w and an optional b
 
 
 def rewrite(graph: Graph) -> Graph:
     """Drops what does nothing at inference, folds per-channel affine maps into weights, fuses epilogues."""
-    work = _Rewriter(graph)
+    work = _Rewriter(patterns.join(graph))
     work.run()
     return work.graph().without_dead_ends()
 
@@ -173,10 +173,7 @@ class _Rewriter:
             ]
             return replace(node, inputs=(node.inputs[0], *names, *node.inputs[3:]))
         weights = self.constants[node.inputs[1]].astype(np.float64)
-        channel_axis = 0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1
-        along = [1] * weights.ndim
-        along[channel_axis] = -1
-        weights = weights * scale.reshape(along)
+        weights = _scaled(node, weights, scale)
         bias = np.zeros(len(scale))
         if len(node.inputs) > 2 and node.inputs[2]:
             bias = np.broadcast_to(self.constants[node.inputs[2]].astype(np.float64).reshape(-1), scale.shape)
@@ -264,6 +261,19 @@ class _Rewriter:
             return None
         alpha, beta = parameters
         return replace(node, epilogue=replace(node.epilogue, activation=after.op, alpha=alpha, beta=beta))
+
+
+def _scaled(node: Node, weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Weights times a factor for each output channel."""
+    if node.op == "ConvTranspose":  # weights (C, K/group, R, S): c says which group's factors count
+        groups = node.attributes.get("group", 1)
+        assert isinstance(groups, int)
+        split = weights.reshape(groups, -1, *weights.shape[1:])
+        grouped = scale.reshape(groups, 1, weights.shape[1], *(1 for _ in weights.shape[2:]))
+        return (split * grouped).reshape(weights.shape)
+    along = [1] * weights.ndim
+    along[0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1] = -1
+    return weights * scale.reshape(along)
 
 
 def _ints(value: object) -> Iterable[int]:

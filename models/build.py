@@ -68,21 +68,23 @@ class Net:
         return Tensor(name, C, H, W)
 
     def conv(self, x: Tensor, K: int, kernel: int, *, stride: int = 1, pad: int | None = None, group: int = 1,
-             same: bool = False, bias: bool = True, gain: float = 2.0) -> Tensor:
-        """Conv. `pad` is on all sides, kernel // 2 unless told; `same` pads TensorFlow's way, uneven."""
-        pads = [kernel // 2 if pad is None else pad] * 4
+             dilation: int = 1, same: bool = False, bias: bool = True, gain: float = 2.0) -> Tensor:
+        """Conv. `pad` is on all sides, half the window unless told; `same` pads TensorFlow's way, uneven."""
+        span = dilation * (kernel - 1) + 1
+        pads = [span // 2 if pad is None else pad] * 4
         if same:
-            total = [max((-(-extent // stride) - 1) * stride + kernel - extent, 0) for extent in (x.H, x.W)]
+            total = [max((-(-extent // stride) - 1) * stride + span - extent, 0) for extent in (x.H, x.W)]
             pads = [t // 2 for t in total] + [t - t // 2 for t in total]
         stem = self.name("Conv")
         w = seeded_weight(self.random, (K, x.C // group, kernel, kernel), gain)
         inputs = [x.name, self.weight(f"{stem}.weight", w)]
         if bias:
             inputs.append(self.weight(f"{stem}.bias", 0.1 * self.random.standard_normal(K)))
-        P = (x.H + pads[0] + pads[2] - kernel) // stride + 1
-        Q = (x.W + pads[1] + pads[3] - kernel) // stride + 1
+        P = (x.H + pads[0] + pads[2] - span) // stride + 1
+        Q = (x.W + pads[1] + pads[3] - span) // stride + 1
+        dilated = {} if dilation == 1 else {"dilations": [dilation, dilation]}
         return self.node("Conv", inputs, K, P, Q, kernel_shape=[kernel, kernel], strides=[stride, stride],
-                         pads=pads, group=group)
+                         pads=pads, group=group, **dilated)
 
     def batch_norm(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
         """BatchNormalization with no trivial statistic; `scale` shrinks the end of a residual branch."""
@@ -137,9 +139,10 @@ class Net:
                   group: int = 1) -> Tensor:
         return self.relu(self.conv(x, K, kernel, stride=stride, pad=pad, group=group))
 
-    def conv_bn(self, x: Tensor, K: int, kernel: int, *, stride: int = 1, group: int = 1, same: bool = False,
-                gain: float = 2.0, scale: float = 1.0) -> Tensor:
-        x = self.conv(x, K, kernel, stride=stride, group=group, same=same, bias=False, gain=gain)
+    def conv_bn(self, x: Tensor, K: int, kernel: int, *, stride: int = 1, group: int = 1, dilation: int = 1,
+                same: bool = False, gain: float = 2.0, scale: float = 1.0) -> Tensor:
+        x = self.conv(x, K, kernel, stride=stride, group=group, dilation=dilation, same=same, bias=False,
+                      gain=gain)
         return self.batch_norm(x, scale=scale)
 
     def model(self, name: str, logits: Tensor) -> onnx.ModelProto:

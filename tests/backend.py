@@ -1,23 +1,25 @@
 """minicnn as a backend of ONNX's own test suite, and what becomes of each case of it.
 
-    python tests/backend.py test_conv_with_strides_padding ...     runs these cases and prints what became of them
+    python tests/backend.py test_conv_with_strides_padding      runs these cases, prints what became of them
 
-The suite's cases hand every input over at run time, parameters (pads, axes, scales) and weights included. Networks carry
-those as constants, and kernels are planned for them; so a case that doesn't run natively as it is runs once more with
-all inputs but the first made constants. Both ways must be right.
+The suite's cases hand every input over at run time, parameters (pads, axes, scales) and weights included.
+Networks carry those as constants, and kernels are planned for them; so a case that doesn't run natively as it
+is runs once more with all inputs but the first made constants. Both ways must be right.
 
-Source    onnx.backend.test: node cases made in memory, pytorch-operator and pytorch-converted from the onnx package
-Not here  the cases named `real` (their models are downloaded; tests/test_networks.py has those of the package)
+Source    onnx.backend.test: node cases made in memory; pytorch-operator, pytorch-converted from its package
+Not here  the cases named `real`, whose models are downloaded; test_networks.py has what the package holds
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import tomllib
 import unittest
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +33,7 @@ import minicnn
 from minicnn.device import open_device
 from minicnn.device.base import Device
 from minicnn.errors import MinicnnError, UnsupportedError
+from minicnn.plan import Layer
 
 NATIVE = "native"  # no layer but our kernels, views, and what is computed at load
 CONSTANTS = "native, parameters constant"  # so once all inputs but the first are constants
@@ -49,7 +52,7 @@ class Outcome:
     opset    of the operator's domain
     dtypes   of the inputs
     reason   why not native, in the words of the layer or of the error
-    blamed   operators whose layers fell back
+    blamed   operators whose layers fell back, with their reasons
     """
 
     name: str
@@ -59,12 +62,7 @@ class Outcome:
     dtypes: tuple[str, ...]
     status: str
     reason: str = ""
-    blamed: tuple[str, ...] = ()
-
-    @property
-    def is_float32(self) -> bool:
-        """Whether no input is of a floating type other than float32."""
-        return all(dtype == "float32" or np.dtype(dtype).kind in "iub" for dtype in self.dtypes)
+    blamed: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} ({self.op}, opset {self.opset}): {self.status}; {self.reason}"
@@ -84,21 +82,21 @@ class _Case:
 
 
 class _Prepared(BackendRep):
-    """A model and, once it has run, the layers that did it. Planned when its inputs are there: shapes may be open."""
+    """A model and, once it has run, the layers that did it. Planned with its inputs: shapes may be open."""
 
     def __init__(self, model: onnx.ModelProto, device: Device, *, constants: bool):
         self.model = model
         self.device = device
         self.constants = constants
         self.inputs: list[Any] = []
-        self.layers: list[Any] = []
+        self.layers: tuple[Layer, ...] = ()
         self.has_run = False
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        self.inputs = list(inputs)
+        self.inputs = [np.asarray(value) if isinstance(value, np.generic) else value for value in inputs]
         names = _data_inputs(self.model)
         model = self.model
-        feeds = dict(zip(names, inputs, strict=False))
+        feeds = dict(zip(names, self.inputs, strict=False))
         if self.constants:
             model = _with_constants(model, {name: feeds.pop(name) for name in names[1:]})
         with tempfile.TemporaryDirectory() as folder:
@@ -130,6 +128,21 @@ class MinicnnBackend(Backend):
 
 
 @lru_cache(maxsize=1)
+def expected() -> dict[str, dict[str, str]]:
+    """tests/backend.toml: status -> case (a glob) or operator -> why it isn't native."""
+    return tomllib.loads(Path(__file__).with_name("backend.toml").read_text())
+
+
+def explanations(outcome: Outcome) -> dict[str, str]:
+    """The lines of tests/backend.toml that are about this outcome."""
+
+    def fits(key: str) -> bool:
+        return fnmatchcase(outcome.name, key) if key.startswith("test_") else outcome.op == key
+
+    return {key: why for key, why in expected().get(outcome.status, {}).items() if fits(key)}
+
+
+@lru_cache(maxsize=1)
 def host() -> Device:
     return open_device("host", threads=1)
 
@@ -152,7 +165,7 @@ def _with_constants(model: onnx.ModelProto, values: dict[str, Any]) -> onnx.Mode
 
 @lru_cache(maxsize=1)
 def cases() -> dict[str, _Case]:
-    """All cases by name. Making those in memory takes onnx some ten seconds, so it waits until somebody asks."""
+    """All cases by name. Making those in memory takes onnx five seconds or more: not before somebody asks."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         from onnx.backend.test import BackendTest
@@ -177,8 +190,8 @@ def outcome(case: _Case) -> Outcome:
         return as_it_is
     with_constants = _run(case, constants=True)
     if with_constants.status == NATIVE:
-        return Outcome(**{**vars(as_it_is), "status": CONSTANTS})
-    return with_constants if with_constants.status == FAILED else as_it_is
+        return replace(as_it_is, status=CONSTANTS)
+    return with_constants if with_constants.status in (FALLBACK, FAILED) else as_it_is
 
 
 def outcomes(names: Iterable[str] | None = None) -> Iterator[Outcome]:
@@ -202,9 +215,9 @@ def _run(case: _Case, *, constants: bool) -> Outcome:
         status, reason = FAILED, _brief(error)
     prepared = MinicnnBackend.last
     assert prepared is not None, case.name
-    blamed = [layer for layer in prepared.layers if layer.is_fallback]
+    blamed = tuple(dict.fromkeys((la.op, la.reason) for la in prepared.layers if la.is_fallback))
     if status == NATIVE and blamed:
-        status, reason = FALLBACK, "; ".join(dict.fromkeys(f"{la.op}: {la.reason}" for la in blamed))
+        status, reason = FALLBACK, "; ".join(f"{op}: {why}" for op, why in blamed)
     domain, op = _operator(case.name, prepared.model)
     opsets = {entry.domain: entry.version for entry in prepared.model.opset_import}
     return Outcome(
@@ -215,7 +228,7 @@ def _run(case: _Case, *, constants: bool) -> Outcome:
         dtypes=tuple(a.dtype.name for a in prepared.inputs if isinstance(a, np.ndarray)),
         status=status,
         reason=reason,
-        blamed=tuple(dict.fromkeys(layer.op for layer in blamed)),
+        blamed=blamed,
     )
 
 
@@ -230,7 +243,8 @@ def _functions() -> dict[str, tuple[str, str]]:
     from onnx.backend.test.loader import load_model_tests
 
     found = load_model_tests(kind="node")
-    return {case.name: _first_operator(case.model) for case in found if "_expanded" not in case.name}
+    whole = [case for case in found if "_expanded" not in case.name]
+    return {case.name: _first_operator(case.model) for case in whole if case.model is not None}
 
 
 def _first_operator(model: onnx.ModelProto) -> tuple[str, str]:

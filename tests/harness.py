@@ -22,14 +22,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import minicnn.device as devices
 from minicnn import epilogue
 from minicnn.device.base import Device
+from minicnn.errors import DeviceError
 from minicnn.geometry import NHWC, PLAIN, Layout
 from minicnn.graph import Epilogue, TensorType
 from minicnn.registry import Case, Entry, Orders, Problem, Variant, problem_of, table
-from minicnn.step import Launch, Operand, View
+from minicnn.step import Extent3, Kernel, Launch, Operand, View
 
-DEVICES = ("host",)
+DEVICES = ("host",)  # tests/conftest.py sets another, `pytest --device cuda`
 GUARD_BYTES = 4096  # before and behind every buffer
 NAN_BYTE = 0xFF  # as float16, float32 or float64: NaN
 MARK_BYTE = 0x5A  # finite in every float type: an output element that nobody wrote isn't hidden by NaN != NaN
@@ -57,19 +59,36 @@ def grid(op: str) -> tuple[str, list[Any]]:
     for case_name, case in cases(op).items():
         problem = _problem(case, arrays_of(case))
         variants = case.operator.variants()
-        usable = [v for v in variants if not v.applies(problem)]
-        assert usable, (
-            f"{op}, case {case_name!r}: no variant applies: {[v.applies(problem) for v in variants]}"
-        )
+        refusals = [_refusal(v, problem) for v in variants]
+        usable = [v for v, refusal in zip(variants, refusals, strict=True) if not refusal]
+        assert usable, f"{op}, case {case_name!r}: no variant applies: {refusals}"
         known |= {v.name for v in variants}
         used |= {v.name for v in usable}
         for variant, device in itertools.product(usable, DEVICES):
+            if variant.devices and device.partition(":")[0] not in variant.devices:
+                continue
             parameters.append(
                 pytest.param(case_name, variant.name, device, id=f"{case_name}-{variant.name}-{device}")
             )
     assert parameters, f"{op} has no cases"
     assert used == known, f"{op}: no case for the variants {sorted(known - used)}"
     return "case, variant, device", parameters
+
+
+def _refusal(variant: Variant, problem: Problem) -> str:
+    """Why a variant can't do the problem: a type that isn't its own, or what it says itself."""
+    types = {o.dtype for o in (*problem.inputs, *problem.outputs) if o is not None}
+    if variant.dtypes is not None and not types.issubset(variant.dtypes):
+        return f"{sorted(types)}, not {variant.dtypes}"
+    return variant.applies(problem)
+
+
+def grids(*ops: str) -> tuple[str, list[Any]]:
+    """As `grid`, of operators that share a file; `op` is the first parameter."""
+    parameters = [
+        pytest.param(op, *one.values, id=f"{op}-{one.id}", marks=one.marks) for op in ops for one in grid(op)[1]
+    ]
+    return "op, case, variant, device", parameters
 
 
 def arrays_of(case: Case) -> list[np.ndarray | None]:
@@ -80,14 +99,16 @@ def arrays_of(case: Case) -> list[np.ndarray | None]:
     for index, shape in enumerate(case.shapes):
         if shape is None:
             result.append(None)
-        elif case.dtype == "bool":
+            continue
+        dtype = np.dtype(case.dtypes.get(index, case.dtype))
+        if dtype.kind == "b":
             result.append(rng.integers(0, 2, shape).astype(bool))
-        elif np.issubdtype(np.dtype(case.dtype), np.integer):
+        elif dtype.kind in "iu":
             low, high = case.ranges.get(index, (-9, 9))
-            result.append(rng.integers(int(low), int(high), shape, endpoint=True).astype(case.dtype))
+            result.append(rng.integers(int(low), int(high), shape, endpoint=True).astype(dtype))
         else:
             low, high = case.ranges.get(index, (-1.0, 1.0))
-            result.append(rng.uniform(low, high, shape).astype(case.dtype))
+            result.append(np.asarray(rng.uniform(low, high, shape)).astype(dtype))
     return result
 
 
@@ -104,7 +125,7 @@ def check(op: str, case_name: str, variant_name: str, device_name: str = "host")
     device = open_device(device_name)
     arrays = arrays_of(case)
     problem = _problem(case, arrays)
-    assert not variant.applies(problem), variant.applies(problem)
+    assert not _refusal(variant, problem), _refusal(variant, problem)
     where = f"replay with harness.check({op!r}, {case_name!r}, {variant_name!r}, {device_name!r})"
     exact, bounds = _definition(case, arrays, arrays)
     for output, reference in zip(problem.outputs, exact, strict=True):
@@ -147,11 +168,14 @@ def onnx_witness(op: str, case_name: str, *, slack: float = 0.0) -> None:
 @cache
 def open_device(name: str) -> Device:
     """A device of this kind, opened once a test session."""
-    if name == "host":
-        from minicnn.device.host import HostDevice
+    return devices.open_device(name)
 
-        return HostDevice()
-    raise ValueError(f"no device {name}; known are {DEVICES}")
+
+def forget_devices() -> None:
+    """After a fault: nothing more runs in the context that had one."""
+    for name in DEVICES:
+        open_device(name).close()
+    open_device.cache_clear()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,8 +255,12 @@ def _as_in_onnx(op: str, case: Case) -> Case:
 
 
 def _opset(op: str, case: Case) -> int:
-    """The operator's own where it has one, else the newest it knows, 21 at most."""
-    return getattr(case.operator, "opset", None) or min(entry(op).opsets[1] or 21, 21)
+    """The operator's own where it has one, else the newest it knows, 21 at most if it is as old as that."""
+    import onnx
+
+    own = getattr(case.operator, "opset", None) or min(entry(op).opsets[1] or 21, 21)
+    known = [s for s in onnx.defs.get_all_schemas_with_history() if (s.domain, s.name) == ("", op)]
+    return max(own, min(s.since_version for s in known))
 
 
 def _problem(case: Case, arrays: list[np.ndarray | None]) -> Problem:
@@ -240,7 +268,7 @@ def _problem(case: Case, arrays: list[np.ndarray | None]) -> Problem:
         None
         if a is None
         else Operand(
-            name=f"input{i}", dtype=case.dtype, shape=a.shape, value=a if i in case.constants else None
+            name=f"input{i}", dtype=a.dtype.name, shape=a.shape, value=a if i in case.constants else None
         )
         for i, a in enumerate(arrays)
     )
@@ -275,10 +303,11 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _with_nan(case: Case, arrays: list[np.ndarray | None]) -> list[np.ndarray | None] | None:
-    """The inputs with one NaN in the first; None where that is absent, constant or not of floats."""
+    """The inputs with one NaN in the first; None where that is absent, constant, empty or not of floats."""
     if (
         not arrays
         or arrays[0] is None
+        or not arrays[0].size
         or 0 in case.constants
         or not np.issubdtype(arrays[0].dtype, np.floating)
     ):
@@ -346,16 +375,16 @@ def _elements(operand: Operand) -> int:
     return operand.elements
 
 
-def _run(
-    device: Device,
+def lay_out(
     variant: Variant,
     problem: Problem,
     arrangement: Arrangement,
     arrays: list[np.ndarray | None],
-    where: str,
-) -> tuple[np.ndarray, ...]:
+    where: str = "",
+) -> tuple[Problem, dict[str, np.ndarray]]:
+    """The problem as the variant's `steps` gets it, and what its inputs (packed) and tables hold, by name."""
     packings = variant.packings(problem)
-    buffers: dict[str, _Buffer] = {}
+    contents: dict[str, np.ndarray] = {}
     originals: list[Operand | None] = []
     inputs: list[Operand | None] = []
     for index, (operand, array, layout) in enumerate(
@@ -376,8 +405,54 @@ def _run(
             name = f"{operand.name}:{packing.name}"
             operand = Operand(name=name, dtype=packing.dtype, shape=array.shape, value=array)
         inputs.append(operand)
-        buffers[operand.name] = _Buffer(device, operand, array, NAN_BYTE)
-    outputs = [o.with_layout(layout) for o, layout in zip(problem.outputs, arrangement.outputs, strict=True)]
+        contents[operand.name] = array
+    outputs = tuple(
+        o.with_layout(layout) for o, layout in zip(problem.outputs, arrangement.outputs, strict=True)
+    )
+    unpacked = replace(problem, inputs=tuple(originals), outputs=outputs)
+    made = variant.tables(unpacked)
+    tables = tuple(Operand(name=f"table{i}", dtype=a.dtype.name, shape=a.shape) for i, a in enumerate(made))
+    contents |= {operand.name: array for operand, array in zip(tables, made, strict=True)}
+    laid_out = replace(problem, inputs=tuple(inputs), outputs=outputs, tables=tables)
+    if workspace_bytes := variant.workspace_bytes(unpacked):
+        workspace = Operand(name="workspace", dtype="float32", shape=(-(-workspace_bytes // 4),))
+        laid_out = replace(laid_out, workspace=workspace)
+    return laid_out, contents
+
+
+def launches(kind: str) -> dict[Kernel, set[tuple[Extent3, int]]]:
+    """(block, dynamic shared bytes) of every launch: of all cases in all variants that the kind of device has."""
+    found: dict[Kernel, set[tuple[Extent3, int]]] = {}
+    for domain, op in table():
+        for case in cases(op).values() if not domain else ():
+            arrays = arrays_of(case)
+            problem = _problem(case, arrays)
+            for variant in case.operator.variants():
+                is_for_it = not variant.devices or kind in variant.devices
+                if variant.is_view or not is_for_it or variant.applies(problem):
+                    continue
+                for arrangement in arrangements(problem, variant):
+                    steps = variant.steps(lay_out(variant, problem, arrangement, arrays)[0])
+                    for step in steps:
+                        if isinstance(step, Launch):
+                            found.setdefault(step.kernel, set()).add((step.block, step.shared_bytes))
+    return found
+
+
+def _run(
+    device: Device,
+    variant: Variant,
+    problem: Problem,
+    arrangement: Arrangement,
+    arrays: list[np.ndarray | None],
+    where: str,
+) -> tuple[np.ndarray, ...]:
+    laid_out, contents = lay_out(variant, problem, arrangement, arrays, where)
+    inputs, outputs = laid_out.inputs, laid_out.outputs
+    buffers: dict[str, _Buffer] = {}
+    for operand in (*inputs, *laid_out.tables):
+        if operand is not None:
+            buffers[operand.name] = _Buffer(device, operand, contents[operand.name], NAN_BYTE)
     for index, output in enumerate(outputs):
         if index == 0 and arrangement.in_place:
             assert inputs[0] is not None
@@ -385,18 +460,8 @@ def _run(
         else:
             buffers[output.name] = _Buffer(device, output, None, MARK_BYTE)
         buffers[output.name].allow_writes()
-    workspace_bytes = variant.workspace_bytes(
-        replace(problem, inputs=tuple(originals), outputs=tuple(outputs))
-    )
-    laid_out = replace(problem, inputs=tuple(inputs), outputs=tuple(outputs))
-    made = variant.tables(replace(problem, inputs=tuple(originals), outputs=tuple(outputs)))
-    tables = tuple(Operand(name=f"table{i}", dtype=a.dtype.name, shape=a.shape) for i, a in enumerate(made))
-    laid_out = replace(laid_out, tables=tables)
-    for operand, array in zip(tables, made, strict=True):
-        buffers[operand.name] = _Buffer(device, operand, array, NAN_BYTE)
-    if workspace_bytes:
-        workspace = Operand(name="workspace", dtype="float32", shape=(-(-workspace_bytes // 4),))
-        laid_out = replace(laid_out, workspace=workspace)
+    workspace = laid_out.workspace
+    if workspace is not None:
         buffers[workspace.name] = _Buffer(device, workspace, None, NAN_BYTE)
         buffers[workspace.name].allow_all_but_guards()
     aliases = {inputs[0].name: outputs[0].name} if arrangement.in_place and inputs[0] is not None else {}
@@ -406,9 +471,13 @@ def _run(
 
     steps = variant.steps(laid_out)
     device.build([step.kernel for step in steps if isinstance(step, Launch)])
-    for action in [device.prepare(step, address) for step in steps]:
-        action()
-    device.sync()
+    try:
+        for action in [device.prepare(step, address) for step in steps]:
+            action()
+        device.sync()
+    except DeviceError as error:
+        forget_devices()
+        raise AssertionError(f"{error}; {where}") from error
     images = {name: buffer.finish(where) for name, buffer in buffers.items()}
     return tuple(buffers[o.name].logical(images[o.name]).copy() for o in outputs)
 
@@ -469,7 +538,8 @@ def _onnxruntime(op: str, case: Case, arrays: list[np.ndarray | None]) -> tuple[
     feeds = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
     for index, name in known.parameters.items():
         if name not in schema.attributes and values[name] is not None:
-            value = np.asarray(values[name])
+            takes_places = "tensor(int64)" in schema.inputs[index].types
+            value = np.asarray(values[name], np.int64 if values[name] == () and takes_places else None)
             feeds[f"i{index}"] = value.astype(case.dtype) if value.dtype.kind == "f" else value
     count = 1 + max((int(name[1:]) for name in feeds), default=-1)
     names = [f"i{i}" if f"i{i}" in feeds else "" for i in range(count)]

@@ -43,9 +43,9 @@ def test_impossible_windows_are_refused_by_name(conv, shapes, words):
     assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
-def test_3d_is_refused_by_name():
-    with pytest.raises(UnsupportedError, match="3-D"):
-        ConvTranspose().infer(*_types((1, 3, 9, 9, 9), (3, 8, 3, 3, 3)))
+def test_4d_is_refused_by_name():
+    with pytest.raises(UnsupportedError, match="4-D"):
+        ConvTranspose().infer(*_types((1, 3, 9, 9, 9, 9), (3, 8, 3, 3, 3, 3)))
 
 
 def test_slabs_bound_the_workspace():

@@ -1,4 +1,4 @@
-"""Instance-, Group- and MeanVarianceNormalization: variants against the definition, that against onnxruntime."""
+"""Instance-, Group-, MeanVarianceNormalization: variants against the definition, that against onnxruntime."""
 
 import harness
 import pytest
@@ -15,10 +15,9 @@ from minicnn.registry import Problem
 from minicnn.step import Operand
 
 OPERATORS = ("InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization")
-GRIDS = [(op, *p.values) for op in OPERATORS for p in harness.grid(op)[1]]
 
 
-@pytest.mark.parametrize("op, case, variant, device", GRIDS)
+@pytest.mark.parametrize(*harness.grids(*OPERATORS))
 def test_normalization(op, case, variant, device):
     harness.check(op, case, variant, device)
 

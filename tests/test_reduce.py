@@ -13,10 +13,7 @@ CASES = reduce.CASES | argmax.CASES
 OPERATORS = sorted({type(case.operator).__name__ for case in CASES.values()})
 
 
-@pytest.mark.parametrize(
-    "op, case, variant, device",
-    [(op, *p.values) for op in OPERATORS for p in harness.grid(op)[1]],
-)
+@pytest.mark.parametrize(*harness.grids(*OPERATORS))
 def test_reduce(op, case, variant, device):
     harness.check(op, case, variant, device)
 

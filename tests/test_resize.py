@@ -1,6 +1,7 @@
 """Resize and Upsample: every variant against the definition, and that against onnxruntime."""
 
 import harness
+import numpy as np
 import pytest
 
 from minicnn.errors import ShapeError
@@ -20,10 +21,18 @@ def test_upsample(case, variant, device):
 
 @pytest.mark.parametrize("case", CASES)
 def test_definition_agrees_with_onnxruntime(case):
-    """onnxruntime computes weights in float32, from coordinates of up to 30 pixels: 2**-20 off, where a cubic's slope
-    is 2 at most."""
+    """onnxruntime computes weights in float32, from coordinates of up to 30 pixels: 2**-20 off, where a
+    cubic's slope is 2 at most."""
     operator = CASES[case].operator
     harness.onnx_witness(type(operator).__name__, case, slack=0 if operator.mode == "nearest" else 2**-19)
+
+
+def test_corners_are_aligned_by_the_length_that_the_scale_says():
+    """The standard's own example, which onnxruntime does otherwise: 2 columns of 4 * 0.6 = 2.4."""
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4)
+    corners = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    y = Resize(scales=(1.0, 1.0, 0.6, 0.6), **corners).reference(x)
+    np.testing.assert_allclose(y, [[[[1.0, 1 + 3 / 1.4]]]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

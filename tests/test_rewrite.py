@@ -47,6 +47,16 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str], l
         ["y"],
         ["Conv"],
     ),
+    "normalization into the weights of a transposed convolution in groups": (
+        [
+            helper.make_node("ConvTranspose", ["x", "wt", "b"], ["c"], name="up", group=2, strides=[2, 2]),
+            node("BatchNormalization", ["c", *NORM], "n"),
+            node("Relu", ["n"], "y"),
+        ],
+        {"wt": array(8, 8, 2, 2), **NORM},
+        ["y"],
+        ["ConvTranspose"],
+    ),
     "scale and shift of Caffe": (
         [
             conv("x", "c"),

@@ -7,11 +7,12 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from simgpu import build
 from simgpu.arrays import random, rounded_to_tf32
 from simgpu.simulator import Simulator
 
-pytestmark = pytest.mark.skipif(build.find_nvcc() is None, reason=build.NO_NVCC)
+from minicnn.device import nvcc
+
+pytestmark = pytest.mark.skipif(nvcc.find() is None, reason=nvcc.REMEDY)
 
 N = 256
 FLOAT32_ULP = 2.0**-23

@@ -10,7 +10,9 @@ from simgpu import build
 from simgpu.arrays import zeros
 from simgpu.simulator import Simulator, SimulatorFault
 
-pytestmark = pytest.mark.skipif(build.find_nvcc() is None, reason=build.NO_NVCC)
+from minicnn.device import nvcc
+
+pytestmark = pytest.mark.skipif(nvcc.find() is None, reason=nvcc.REMEDY)
 
 # ---------------------------------------------------------------- faults
 

@@ -13,6 +13,7 @@ import pytest
 from simgpu import build
 
 from minicnn import cache
+from minicnn.device import nvcc
 
 SCRIPTS = [build.HERE / name for name in ("under_pycuda.py", "graphs_under_pycuda.py")]
 SETTINGS = {
@@ -29,7 +30,7 @@ CHECKS = [
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("pycuda") is None, reason="PyCUDA isn't installed"),
-    pytest.mark.skipif(build.find_nvcc() is None, reason=build.NO_NVCC),
+    pytest.mark.skipif(nvcc.find() is None, reason=nvcc.REMEDY),
 ]
 
 

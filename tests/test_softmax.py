@@ -10,10 +10,7 @@ from minicnn.registry import Problem
 from minicnn.step import Operand
 
 
-@pytest.mark.parametrize(
-    "op, case, variant, device",
-    [(op, *p.values) for op in ("Softmax", "LogSoftmax", "Hardmax") for p in harness.grid(op)[1]],
-)
+@pytest.mark.parametrize(*harness.grids("Softmax", "LogSoftmax", "Hardmax"))
 def test_softmax(op, case, variant, device):
     harness.check(op, case, variant, device)
 

@@ -4,7 +4,7 @@
 
 The core is the way of the data, from a model file to a record: what a reader reads to understand how a
 network is run. Operators are counted apart because their number grows with the networks that people bring,
-each read when needed; so are the devices, the command line with what it prints, and the simulator.
+each read when needed; so are the statistics of repeated runs, the devices, the command line with what it prints, and the simulator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,26 @@ PARTS = {  # part: what its files' names begin with; the first that fits
     "simulator": ("minicnn/sim/",),
     "ladder": ("cuda/ladder/",),
     "devices": ("minicnn/device/", "cuda/host_"),
-    "operators": ("minicnn/ops/", "minicnn/pooling.py", "minicnn/product.py", "minicnn/epilogue.py", "cuda/"),
+    "operators": (
+        "minicnn/ops/",
+        "cuda/",
+        "minicnn/activations.py",
+        "minicnn/elements.py",
+        "minicnn/epilogue.py",
+        "minicnn/normalization.py",
+        "minicnn/patterns.py",
+        "minicnn/pooling.py",
+        "minicnn/product.py",
+        "minicnn/reduction.py",
+        "minicnn/resampling.py",
+    ),
+    "statistics and tuning": (
+        "minicnn/calibrate.py",
+        "minicnn/energy.py",
+        "minicnn/stats.py",
+        "minicnn/steady.py",
+        "minicnn/tune.py",
+    ),
     "command line and reports": (
         "minicnn/report/",
         "minicnn/cli.py",

@@ -29,7 +29,8 @@ class AveragePool(Pooling):
     def kernel_arguments(self, windows: tuple[Window, ...]) -> dict[str, Any]:
         *depth, vertical, horizontal = two_axes(windows) if len(windows) < 3 else windows
         ends = {"pad_bottom": vertical.pad_after, "pad_right": horizontal.pad_after}
-        ends |= {"pad_back": one.pad_after for one in depth}
+        if depth:
+            ends["pad_back"] = depth[0].pad_after
         return super().kernel_arguments(windows) | ends | {"count_pads": self.count_include_pad}
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -85,12 +86,16 @@ CASES = {
     "wider than a block": _case((1, 2, 2, 700), AveragePool(kernel_shape=(1, 2))),
     "the whole image": _case((3, 20, 5, 6), AveragePool(kernel_shape=(5, 6))),
     "3-D, uneven pads not counted": _case(
-        (2, 3, 5, 7, 6), AveragePool(kernel_shape=(2, 3, 3), strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1))
+        (2, 3, 5, 7, 6), AveragePool(kernel_shape=(2, 3, 3), strides=(1, 2, 1), pads=(1, 0, 1, 1, 1, 1))
     ),
     "3-D, ceil_mode, pads counted": _case(
         (1, 2, 6, 5, 7),
         AveragePool(
-            kernel_shape=(3, 2, 2), strides=(2, 2, 2), pads=(1, 0, 1, 1, 0, 0), ceil_mode=1, count_include_pad=1
+            kernel_shape=(3, 2, 2),
+            strides=(2, 2, 2),
+            pads=(1, 0, 1, 1, 0, 0),
+            ceil_mode=1,
+            count_include_pad=1,
         ),
     ),
     "1-D": _case((2, 18, 23), AveragePool(kernel_shape=(3,), strides=(2,), pads=(1, 0))),

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minicnn import tiling
+from minicnn import epilogue, tiling
 from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError, UnsupportedError
-from minicnn.graph import TensorType
+from minicnn.graph import Epilogue, TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Case, Cost, Orders, Packing, Problem, Variant, operator
 from minicnn.step import Kernel, Operand, Step, View
@@ -24,7 +24,7 @@ from minicnn.step import Kernel, Operand, Step, View
 _STATISTICS = ("scale", "B", "mean", "var")  # inputs 1 to 4
 
 
-@operator("BatchNormalization", opsets=(1, None))
+@operator("BatchNormalization", opsets=(1, None), fuses=epilogue.ACTIVATED)
 @dataclass(frozen=True, kw_only=True)
 class BatchNormalization:
     epsilon: float = 1e-5
@@ -144,6 +144,7 @@ class Direct(_Normalization):
             y=problem.y,
             C=C,
             HW=HW,
+            **epilogue.arguments(problem.epilogue),
         )
 
 
@@ -161,7 +162,7 @@ class Nhwc(_Normalization):
         pixels = N * math.prod(spatial)
         return launch(
             Kernel(file="batchnormalization.cu", entry="batchnormalization_nhwc"),
-            **tiling.matrix(columns=C, rows=pixels),
+            **tiling.vectors(channels=C, rows=pixels),
             x=x,
             scale_shift=scale_shift,
             y=y,
@@ -169,14 +170,20 @@ class Nhwc(_Normalization):
             C=C,
             x_stride=x.pixel_stride,
             y_stride=y.pixel_stride,
+            **epilogue.arguments(problem.epilogue),
         )
 
 
 def _case(
-    shape: tuple[int, ...], norm: BatchNormalization, *, constants: tuple[int, ...] = (1, 2, 3, 4)
+    shape: tuple[int, ...],
+    norm: BatchNormalization,
+    *,
+    constants: tuple[int, ...] = (1, 2, 3, 4),
+    fused: Epilogue = Epilogue(),
 ) -> Case:
     C = (shape[1],)
-    return Case(operator=norm, shapes=(shape, C, C, C, C), constants=constants, ranges={4: (0.01, 2.0)})
+    ranges = {4: (0.01, 2.0)}
+    return Case(operator=norm, shapes=(shape, C, C, C, C), constants=constants, ranges=ranges, epilogue=fused)
 
 
 CASES = {
@@ -186,6 +193,7 @@ CASES = {
     "epsilon counts": _case((1, 16, 3, 4), BatchNormalization(epsilon=0.5)),
     "statistics at run time": _case((2, 70, 3, 4), BatchNormalization(), constants=()),
     "variance at run time": _case((2, 6, 3, 4), BatchNormalization(epsilon=0.01), constants=(1, 2, 3)),
+    "Relu fused": _case((2, 35, 3, 5), BatchNormalization(), fused=Epilogue(activation="Relu")),
     "no spatial axes": _case((5, 37), BatchNormalization()),
     "1-D": _case((2, 18, 9), BatchNormalization()),
     "3-D": _case((1, 3, 2, 5, 4), BatchNormalization()),

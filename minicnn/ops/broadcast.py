@@ -22,6 +22,7 @@ from minicnn.step import Kernel, Launch, Operand
 from minicnn.strided import broadcast_walks, copy_steps
 
 UNIT_ROUNDOFF = 2.0**-24
+FORMS = {(1, 1, 1): 0, (1, 0, 1): 1, (0, 1, 1): 2}
 SMALLEST = 2.0**-149  # of float32: what an underflow may lose
 
 
@@ -32,7 +33,8 @@ def combine_steps(entry: str, a: Operand, b: Operand, y: Operand) -> tuple[Launc
     for walk in broadcast_walks(y, a, b):
         a_view, b_view, y_view = (o.view(start) for o, start in zip((a, b, y), walk.starts, strict=True))
         arguments = walk.arguments("a", "b", "y")
-        launches += launch(kernel, **walk.geometry(), a=a_view, b=b_view, y=y_view, **arguments)
+        form = FORMS.get(tuple(own[0] for own in walk.strides), 3)
+        launches += launch(kernel, **walk.geometry(), a=a_view, b=b_view, y=y_view, form=form, stretched=a_view if form == 2 else b_view, **arguments)
     return tuple(launches)
 
 

@@ -17,6 +17,7 @@ from minicnn import epilogue
 from minicnn.errors import ShapeError
 from minicnn.geometry import Window
 from minicnn.graph import Epilogue, TensorType
+from minicnn.ops.conv_depthwise import DepthwiseStrips
 from minicnn.ops.conv_tiled import Tiled
 from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
 from minicnn.ops.conv_volume import Volume
@@ -65,6 +66,7 @@ class Conv(Windowed):
             Im2col(),
             Gemm1x1(),
             Depthwise(),
+            DepthwiseStrips(),
             Tiled(),
             Winograd(outputs=2),
             Winograd(outputs=4),
@@ -148,6 +150,9 @@ CASES = {
     "an image's three channels": _case(
         Conv(strides=(2, 2), pads=(3, 3, 3, 3)), (2, 3, 15, 18), (20, 3, 7, 7), fused=_RELU
     ),
+    "few channels, pads wider than what is seen": _case(
+        Conv(strides=(5, 5), pads=(4, 4, 0, 0)), (2, 2, 1, 1), (20, 2, 3, 3)
+    ),
     "few channels in groups": _case(Conv(group=2, pads=(1, 1, 1, 1)), (2, 6, 7, 9), (10, 3, 3, 3)),
     "groups": _case(Conv(group=3, pads=(1, 1, 1, 1)), (2, 54, 6, 7), (15, 18, 3, 3), fused=_CLIP),
     "several slabs": _case(Conv(pads=(1, 1, 1, 1)), (3, 48, 34, 41), (3, 48, 5, 5), fused=_RESIDUAL_RELU),
@@ -155,12 +160,17 @@ CASES = {
     "3x3, tails in tiles and channels": _case(
         Conv(pads=(1, 1, 1, 1)), (2, 21, 11, 15), (83, 21, 3, 3), fused=_RESIDUAL_RELU
     ),
-    "3x3, uneven pads, a slice's worth": _case(Conv(pads=(0, 2, 1, 0)), (1, 48, 9, 6), (144, 48, 3, 3), fused=_CLIP),
+    "3x3, uneven pads": _case(
+        Conv(pads=(0, 1, 1, 0)), (1, 48, 9, 6), (144, 48, 3, 3), fused=_CLIP
+    ),
     "3x3, more than one slab of tiles": _case(Conv(pads=(1, 1, 1, 1)), (1, 130, 25, 29), (16, 130, 3, 3)),
     "17 taps a side": _case(Conv(pads=(8, 8, 8, 8)), (1, 16, 9, 20), (20, 16, 17, 17)),
     "groups of 34": _case(Conv(group=4), (1, 136, 5, 7), (136, 34, 1, 1), fused=_RESIDUAL_RELU),
     "groups, strides and dilations": _case(
-        Conv(group=2, strides=(2, 1), dilations=(1, 2), pads=(1, 2, 1, 2)), (2, 32, 9, 12), (160, 16, 3, 3), fused=_RELU
+        Conv(group=2, strides=(2, 1), dilations=(1, 2), pads=(1, 2, 1, 2)),
+        (2, 32, 9, 12),
+        (160, 16, 3, 3),
+        fused=_RELU,
     ),
     "1x1": _case(Conv(), (3, 37, 5, 6), (21, 37, 1, 1)),
     "1x1, nothing to fuse": _case(Conv(kernel_shape=(1, 1)), (1, 32, 4, 5), (48, 32, 1, 1), bias=False),
@@ -184,12 +194,15 @@ CASES = {
         bias=False,
         fused=_RESIDUAL_RELU,
     ),
+    "depthwise, rows wider than a strip": _case(
+        Conv(group=24, pads=(1, 2, 1, 2)), (2, 24, 5, 31), (24, 1, 3, 5), fused=_RESIDUAL_RELU
+    ),
     "depthwise with a multiplier": _case(Conv(group=17, pads=(1, 1, 1, 1)), (1, 17, 5, 6), (34, 1, 3, 3)),
     "3-D": _case(
         Conv(strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1)), (2, 5, 4, 7, 6), (6, 5, 2, 3, 3), fused=_RESIDUAL_RELU
     ),
     "3-D, groups, dilated": _case(
-        Conv(group=2, dilations=(2, 1, 2), auto_pad="SAME_UPPER"), (1, 6, 5, 4, 9), (4, 3, 3, 2, 2)
+        Conv(group=2, dilations=(2, 1, 2), pads=(2, 0, 1, 1, 1, 1)), (1, 6, 5, 4, 9), (4, 3, 3, 2, 2)
     ),
     "3-D, weights at run time": Case(operator=Conv(), shapes=((1, 3, 3, 4, 5), (2, 3, 2, 2, 2))),
     "1-D": _case(Conv(strides=(2,), pads=(2, 1)), (2, 18, 23), (9, 18, 5), fused=_RELU),

@@ -5,13 +5,12 @@ Source    cuda/conv_tiled.cu names it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from minicnn import epilogue, tiling
+from minicnn import epilogue
 from minicnn.geometry import CHANNEL_PAD, Window, ceil_div
 from minicnn.kernels import launch
 from minicnn.ops.conv_variants import Convolution, Extents, extents_of, reads_nchw, weights_of
@@ -24,6 +23,7 @@ WIDE_TILES = {1: 14, 2: 12, 3: 9, 4: 7}  # of 32 registers of 16 floats
 NARROW_TILES = {"x86-64-v3": {1: 6}, "x86-64-v2": {1: 3}, "armv8-a": {1: 6}}
 TILES_A_BLOCK = 8
 BLOCKS_A_THREAD = 8  # at least, so that all CPU threads end at about the same time
+ROWS_A_BLOCK = 8  # of the padded copy
 FEWEST_FILTERS = 8  # of a group: a vector would be emptier than half
 
 
@@ -51,7 +51,7 @@ def tiles_of(target: Target) -> Mapping[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tiled(Convolution):
-    """`channels_inner`: which of the grid's axes changes faster, None: by the sizes of x and of the weights."""
+    """`channels_inner`: which of the grid's axes changes faster; None: by the sizes of x and the weights."""
 
     name = "tiled"
     devices = ("host",)
@@ -80,7 +80,7 @@ class Tiled(Convolution):
         )
 
     def packings(self, problem: Problem) -> Mapping[int, Packing]:
-        """All parts' weights [group][block][R][S][C][channels], then the zeros that stand for what is outside x."""
+        """All parts' weights [group][block][R][S][C][channels], then zeros for what lies outside x."""
         w = weights_of(problem)
         groups = problem.operator.group
         K, C, *kernel = w.shape
@@ -130,6 +130,8 @@ class Tiled(Convolution):
             if group == 1 and e.horizontal.dilation == 1:
                 # A row of the filter lies in one run: fewer, longer loops.
                 C, window["S"] = C * e.S, 1
+        elif e.R * e.S == 1 and all(axis.stride == 1 and axis.extent == axis.out for axis in e.windows):
+            window |= {"H": 1, "P": 1, "W": e.N * e.P * e.Q, "Q": e.N * e.P * e.Q}  # a single row
         place = 0
         for part in _parts(problem):
             steps += self._launch(problem, e, part, weights_of(problem).view(place), x, x_stride, C, window)
@@ -213,9 +215,11 @@ def _seen(axis: Window) -> int:
 def _pad(problem: Problem, e: Extents, H: int, W: int) -> tuple[Step, ...]:
     return launch(
         Kernel(file="conv_tiled.cu", entry="conv_tiled_pad", defines=(("CHANNELS", e.C),)),
-        **tiling.planes(columns=W, rows=H, planes=e.N),
+        grid=(ceil_div(e.N * H, ROWS_A_BLOCK), 1, 1),
+        block=(ROWS_A_BLOCK, 1, 1),
         x=problem.x,
         y=problem.workspace,
+        N=e.N,
         H=e.H,
         W=e.W,
         H_padded=H,

@@ -19,7 +19,11 @@ from minicnn.registry import Packing, Problem, Variant
 from minicnn.step import Kernel, Step
 
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.75, -0.75, 1.5, -1.5)}  # and infinity
-V_BYTES = (600_000, 1_600_000)  # of transformed inputs at once: what a core's second cache holds, or a few of them
+V_BYTES = (1_000_000, 2_500_000)  # of transformed inputs at once: what a core's second cache holds, or more
+FEW_PIXELS = 4  # of a tile of sums where the usual ones would leave most of the last tile idle
+MOST_U_BYTES = 16 << 20  # F(4x4) quadruples the weights: beyond, reading them costs what the products save
+WORTH = 0.8  # of the other's products, below which more or larger transforms pay
+FEWEST_CHANNELS = 32  # for F(2x2), which saves less
 
 
 def filter_transform(outputs: int) -> np.ndarray:
@@ -71,6 +75,20 @@ class Winograd(Convolution):
             return f"it has {conv.group} groups"
         return f"{C} channels are fewer than {FEW_CHANNELS}" if C < FEW_CHANNELS else ""
 
+    def declines(self, problem: Problem) -> str:
+        e = extents_of(problem, (3, 3))
+        if max(axis.pad_before for axis in e.windows) > 1 or max(axis.pad_after for axis in e.windows) > 1:
+            return "windows that see little but pads get the errors of their neighbours"
+        if self.outputs == 4 and 4 * self.products * e.C * e.K > MOST_U_BYTES:
+            return f"its weights would take more than {MOST_U_BYTES >> 20} MiB"
+        if self.outputs == 2 and e.C < FEWEST_CHANNELS:
+            return f"{e.C} channels are too few"
+        own = self.tiles(e) * self.products
+        direct, smaller = 9 * e.N * e.P * e.Q, 16 * Winograd(outputs=2).tiles(e)
+        if own > WORTH * direct or (self.outputs == 4 and own > WORTH * smaller):
+            return "its tiles overhang the image"
+        return ""
+
     def tunings(self, problem: Problem) -> tuple[Variant, ...]:
         return tuple(Winograd(outputs=self.outputs, v_bytes=nbytes) for nbytes in V_BYTES)
 
@@ -90,7 +108,8 @@ class Winograd(Convolution):
             packed = []
             for part in parts:
                 width, first = part.vectors * CHANNEL_PAD, part.first * CHANNEL_PAD
-                own = filters[first : first + width * part.blocks].reshape(part.blocks, width, C, self.products)
+                own = filters[first : first + width * part.blocks]
+                own = own.reshape(part.blocks, width, C, self.products)
                 packed.append(own.transpose(0, 3, 2, 1).ravel())
             return np.concatenate(packed).reshape(shape)
 
@@ -106,12 +125,15 @@ class Winograd(Convolution):
 
     def _launch(self, problem: Problem, e: Extents, part: Part) -> tuple[Step, ...]:
         x, y, residual, threads = problem.x, problem.y, problem.residual, problem.target.threads
-        pixels = tiles_of(problem.target)[part.vectors]
         width = part.vectors * CHANNEL_PAD
         v_stride = round_up(e.C, CHANNEL_PAD) + CHANNEL_PAD
         tiles = self.tiles(e)
-        together = max(1, self.v_bytes // (4 * self.products * v_stride * pixels)) * pixels
-        together = min(together, round_up(tiles, pixels))
+        groups = ceil_div(tiles, max(1, self.v_bytes // (4 * self.products * v_stride)))
+        together = ceil_div(tiles, groups)
+        pixels = tiles_of(problem.target)[part.vectors]
+        if round_up(together, FEW_PIXELS) < WORTH * round_up(together, pixels) or together <= FEW_PIXELS:
+            pixels = min(pixels, FEW_PIXELS)
+        together = round_up(together, pixels)
         groups = ceil_div(tiles, together)
         # Several threads share the channels of a few tiles, though each then transforms the inputs anew.
         splits = 1
@@ -159,7 +181,8 @@ class Winograd(Convolution):
         worst = errors
         for axis in (-2, -1):
             for distance in range(1, self.outputs):
-                for near, far in ((slice(distance, None), slice(-distance)), (slice(-distance), slice(distance, None))):
+                late, early = slice(distance, None), slice(-distance)
+                for near, far in ((late, early), (early, late)):
                     here = [slice(None)] * errors.ndim
                     there = list(here)
                     here[axis], there[axis] = near, far

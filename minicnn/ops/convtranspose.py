@@ -2,8 +2,9 @@
 
 Shapes    x (N, C, H, W), w (C, K/group, R, S), b (K) or absent -> y (N, K, P, Q), float32; 1-D: H = R = P = 1
           P = stride * (H - 1) + output_padding + (R - 1) * dilation + 1 - pads, or what output_shape says
+          3-D: x (N, C, D, H, W), w (C, K/group, T, R, S)
 Source    ONNX operator ConvTranspose
-Not here  3-D: refused by name
+Not here  more than 3-D: refused by name
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from minicnn import epilogue
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.geometry import Shape, Window
 from minicnn.graph import Epilogue, TensorType
-from minicnn.ops.convtranspose_variants import Col2im, Depthwise, Direct
+from minicnn.ops.convtranspose_variants import Col2im, Depthwise, Direct, Volume
 from minicnn.registry import Case, Cost, Problem, Variant, operator
-from minicnn.window import Windowed, two_axes
+from minicnn.window import Windowed
 
 
 @operator("ConvTranspose", opsets=(1, None), fuses=epilogue.FUSIBLE)
@@ -32,11 +33,12 @@ class ConvTranspose(Windowed):
     def windows_of(self, spatial: Shape, kernel: Shape) -> tuple[Window, ...]:
         """How x comes to lie on y along each axis: `out` is y's extent, pads are what is cut off.
 
-        Raises    ShapeError where attributes and input contradict each other; UnsupportedError for 3-D
+        Raises    ShapeError where attributes and input contradict each other
+                  UnsupportedError for more than 3-D
         """
         rank = len(spatial)
-        if rank not in (1, 2):
-            raise UnsupportedError("windows over this many axes", found=f"{rank}-D", accepted="1-D, 2-D")
+        if rank not in (1, 2, 3):
+            raise UnsupportedError("windows over this many axes", found=f"{rank}-D", accepted="1-D, 2-D, 3-D")
         strides, dilations = self.strides or (1,) * rank, self.dilations or (1,) * rank
         pads, more = self.pads or (0,) * (2 * rank), self.output_padding or (0,) * rank
         self._check(rank, kernel, strides, dilations, pads)
@@ -99,7 +101,7 @@ class ConvTranspose(Windowed):
         )
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
-        """Raises    ShapeError, UnsupportedError (3-D)"""
+        """Raises    ShapeError, UnsupportedError (more than 3-D)"""
         if len(x.extents) < 3 or len(x.extents) != len(w.extents):
             raise ShapeError(
                 "input and weights of different or too few axes",
@@ -128,7 +130,7 @@ class ConvTranspose(Windowed):
         return (TensorType(dtype=x.dtype, shape=(N, K, *out)),)
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Col2im(), Depthwise())
+        return (Direct(), Col2im(), Depthwise(), Volume())
 
     def cost(self, problem: Problem) -> Cost:
         weights = problem.inputs[1]
@@ -137,20 +139,17 @@ class ConvTranspose(Windowed):
         return Cost(macs=macs, flops=2 * macs)
 
     def reference(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
-        N, C, K = x.shape[0], x.shape[1], w.shape[1] * self.group
+        (N, C), K = x.shape[:2], w.shape[1] * self.group
         windows = self.windows_of(x.shape[2:], w.shape[2:])
-        down, across = two_axes(windows)
-        image = x.astype(np.float64).reshape(N, self.group, C // self.group, down.extent, across.extent)
-        filters = w.astype(np.float64).reshape(
-            self.group, C // self.group, K // self.group, down.kernel, across.kernel
-        )
-        spread = np.zeros((N, self.group, K // self.group, _whole(down), _whole(across)))
-        for r in range(down.kernel):
-            for s in range(across.kernel):
-                tap = spread[..., _reached(down, r), :][..., _reached(across, s)]
-                tap += np.einsum("ngchw,gck->ngkhw", image, filters[..., r, s], optimize=True)
-        y = spread[..., down.pad_before :, across.pad_before :][..., : down.out, : across.out]
-        y = y.reshape(N, K, *(one.out for one in windows))
+        image = x.astype(np.float64).reshape(N, self.group, C // self.group, *x.shape[2:])
+        filters = w.astype(np.float64).reshape(self.group, C // self.group, K // self.group, *w.shape[2:])
+        spread = np.zeros((N, self.group, K // self.group, *map(_whole, windows)))
+        for tap in np.ndindex(*w.shape[2:]):
+            places = tuple(_reached(axis, place) for axis, place in zip(windows, tap, strict=True))
+            term = np.einsum("ngc...,gck->ngk...", image, filters[(..., *tap)], optimize=True)
+            spread[(..., *places)] += term
+        kept = tuple(slice(axis.pad_before, axis.pad_before + axis.out) for axis in windows)
+        y = spread[(..., *kept)].reshape(N, K, *(one.out for one in windows))
         return y if b is None else y + b.astype(np.float64).reshape(-1, *(1,) * (x.ndim - 2))
 
     def bound(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
@@ -207,9 +206,7 @@ CASES = {
         ConvTranspose(strides=(3, 2), pads=(0, 1, 2, 1)), (2, 18, 4, 5), (18, 17, 4, 3), fused=_CLIP
     ),
     "strides wider than the filter": _case(ConvTranspose(strides=(3, 4)), (1, 16, 3, 4), (16, 8, 2, 2)),
-    "dilations differ": _case(
-        ConvTranspose(dilations=(2, 3), strides=(2, 2)), (1, 17, 5, 4), (17, 6, 3, 2)
-    ),
+    "dilations differ": _case(ConvTranspose(dilations=(2, 3), strides=(2, 2)), (1, 17, 5, 4), (17, 6, 3, 2)),
     "groups": _case(
         ConvTranspose(group=3, strides=(2, 2), pads=(1, 1, 0, 0)), (2, 12, 4, 5), (12, 7, 3, 3), fused=_RELU
     ),
@@ -225,12 +222,8 @@ CASES = {
     "output_shape, SAME_UPPER: at the end": _case(
         ConvTranspose(strides=(2, 2), output_shape=(8, 9), auto_pad="SAME_UPPER"), (1, 5, 4, 4), (5, 6, 3, 4)
     ),
-    "SAME_UPPER": _case(
-        ConvTranspose(auto_pad="SAME_UPPER", strides=(2, 2)), (1, 16, 4, 5), (16, 8, 3, 3)
-    ),
-    "SAME_LOWER": _case(
-        ConvTranspose(auto_pad="SAME_LOWER", strides=(2, 2)), (1, 16, 4, 5), (16, 8, 3, 3)
-    ),
+    "SAME_UPPER": _case(ConvTranspose(auto_pad="SAME_UPPER", strides=(2, 2)), (1, 16, 4, 5), (16, 8, 3, 3)),
+    "SAME_LOWER": _case(ConvTranspose(auto_pad="SAME_LOWER", strides=(2, 2)), (1, 16, 4, 5), (16, 8, 3, 3)),
     "VALID ignores pads": _case(ConvTranspose(auto_pad="VALID", strides=(2, 1)), (1, 8, 4, 5), (8, 3, 3, 3)),
     "pads that swallow inputs": _case(ConvTranspose(pads=(3, 2, 3, 2)), (1, 16, 6, 7), (16, 5, 3, 3)),
     "several slabs, windows overlap": _case(
@@ -245,6 +238,17 @@ CASES = {
         (1, 16, 4, 3),
         (16, 1, 3, 3),
         fused=_RESIDUAL_RELU,
+    ),
+    "3-D": _case(
+        ConvTranspose(strides=(2, 1, 2), pads=(1, 0, 1, 0, 1, 1)),
+        (2, 5, 3, 4, 5),
+        (5, 6, 3, 2, 3),
+        fused=_RESIDUAL_RELU,
+    ),
+    "3-D, groups, dilated, output_padding": _case(
+        ConvTranspose(group=2, strides=(2, 3, 1), dilations=(1, 2, 2), output_padding=(1, 1, 0)),
+        (1, 6, 3, 2, 4),
+        (6, 2, 2, 2, 3),
     ),
     "1-D": _case(
         ConvTranspose(strides=(2,), pads=(2, 1), output_padding=(1,)), (2, 18, 9), (18, 9, 5), fused=_RELU

@@ -1,4 +1,4 @@
-"""The ways a transposed convolution is done: gathered as the definition says, or a GEMM and then a gathering."""
+"""The ways a transposed convolution is done: gathered as the definition says; a GEMM and then a gathering."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minicnn.geometry import CHANNEL_PAD, ceil_div
 from minicnn.kernels import launch
 from minicnn.registry import Orders, Packing, Problem, Variant
 from minicnn.step import Gemm, Kernel, Operand, Step
-from minicnn.window import two_axes, window_arguments
+from minicnn.window import two_axes, volume_arguments, window_arguments
 
 FILE = "convtranspose.cu"
 SLAB_BYTES = 4 << 20  # of the columns: large enough for a GEMM, small enough for a CPU's cache
@@ -31,7 +31,18 @@ def _window_arguments(problem: Problem, kernel: tuple[int, ...]) -> dict[str, in
     return window_arguments(two_axes(windows))
 
 
-class Direct(Variant):
+class _Flat(Variant):
+    """Over images, and over rows as images of height 1."""
+
+    def applies(self, problem: Problem) -> str:
+        return "x is a volume" if len(problem.x.shape) > 4 else self.suits(problem)
+
+    def suits(self, problem: Problem) -> str:
+        """As `applies`, for images."""
+        return ""
+
+
+class Direct(_Flat):
     """An output a thread, over NCHW planes. Weights as ONNX has them."""
 
     name = "direct"
@@ -62,6 +73,41 @@ class Direct(Variant):
         )
 
 
+class Volume(Variant):
+    """As `direct`, over N,C,D,H,W."""
+
+    name = "volume"
+
+    def applies(self, problem: Problem) -> str:
+        return "" if len(problem.x.shape) == 5 else "x is no volume"
+
+    def orders(self, problem: Problem) -> Orders:
+        return epilogue.orders(problem, "NCHW")
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        x, w = problem.x, _weights(problem)
+        arguments = volume_arguments(problem.operator.windows_of(x.shape[2:], w.shape[2:]))
+        N, K, O, P, Q = problem.y.shape  # noqa: E741
+        phases = arguments["stride_w"]
+        tile = tiling.planes(columns=ceil_div(Q, phases), rows=P, planes=N * K * O)
+        strips, rows, planes = tile["grid"]
+        return launch(
+            Kernel(file="volume.cu", entry="convtranspose_volume"),
+            grid=(strips * phases, rows, planes),
+            block=tile["block"],
+            x=x,
+            w=w,
+            bias=epilogue.own_input(problem, 2),
+            residual=problem.residual,
+            y=problem.y,
+            C=x.shape[1],
+            K=K,
+            groups=problem.operator.group,
+            **arguments,
+            **epilogue.arguments(problem.epilogue),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Slab:
     """Output rows `first_p` and on, and the input rows that reach them; `h_rows` may be 0."""
@@ -72,13 +118,13 @@ class _Slab:
     h_rows: int
 
 
-class Col2im(Variant):
-    """One GEMM gives every input pixel's window (pixels x channels times channels x window), a slab of rows at a
-    time; a gathering adds up what falls on each output. Slabs share the input rows that windows overlap on."""
+class Col2im(_Flat):
+    """One GEMM gives every input pixel's window (pixels x channels times channels x window), a slab of rows
+    at a time; a gathering adds up what falls on each output. Slabs share input rows where windows overlap."""
 
     name = "col2im"
 
-    def applies(self, problem: Problem) -> str:
+    def suits(self, problem: Problem) -> str:
         return "" if _weights(problem).is_constant else "the weights are computed at run time"
 
     def orders(self, problem: Problem) -> Orders:
@@ -180,12 +226,12 @@ def _gather(problem: Problem, arguments: Mapping[str, int], n: int, slab: _Slab)
     )
 
 
-class Depthwise(Variant):
+class Depthwise(_Flat):
     """One filter a channel, as bilinear upsampling has it: no sum over channels, so no GEMM."""
 
     name = "depthwise"
 
-    def applies(self, problem: Problem) -> str:
+    def suits(self, problem: Problem) -> str:
         C, K, groups = problem.x.shape[1], problem.y.shape[1], problem.operator.group
         if not groups == C == K:
             return f"{groups} groups, {C} input and {K} output channels aren't one filter a channel"

@@ -1,7 +1,7 @@
 """DepthToSpace, SpaceToDepth: channels laid out as square blocks of pixels, and back.
 
 Shapes    x (N, C*b*b, H, W) <-> y (N, C, H*b, W*b), b the blocksize; any type
-Source    ONNX operators DepthToSpace (modes DCR and, since opset 11, CRD), SpaceToDepth; Shi et al. 2016
+Source    ONNX operators DepthToSpace, SpaceToDepth (mode CRD since opset 11 and 28); Shi et al. 2016
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Launch, Operand
 from minicnn.strided import move_steps
 
-MODES = ("DCR", "CRD")  # which comes first in the deep channel: the block's row and column, or the shallow channel
+MODES = ("DCR", "CRD")  # which comes first in the deep channel: the block's place, or the shallow channel
 
 
 class Copy(Variant):
@@ -42,17 +42,18 @@ class Copy(Variant):
 @dataclass(frozen=True, kw_only=True)
 class _Blocks:
     blocksize: int
+    mode: str = "DCR"
     is_spreading = True
 
-    @property
-    def order(self) -> str:
-        return "DCR"
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode}, none of {', '.join(MODES)}")
 
     def deep_strides(self, deep: Operand) -> tuple[int, ...]:
-        """Along N, the block's rows and columns, shallow channels, H, W of the tensor with the many channels."""
+        """Along N, the block's rows and columns, shallow channels, H, W of the tensor with many channels."""
         n, c, h, w = deep.strides
         b, shallow = self.blocksize, deep.shape[1] // self.blocksize**2
-        row, column, channel = (b * shallow, shallow, 1) if self.order == "DCR" else (b, 1, b * b)
+        row, column, channel = (b * shallow, shallow, 1) if self.mode == "DCR" else (b, 1, b * b)
         return (n, row * c, column * c, channel * c, h, w)
 
     def wide_strides(self, wide: Operand) -> tuple[int, ...]:
@@ -71,7 +72,9 @@ class _Blocks:
         divided = (C,) if self.is_spreading else (H, W)
         blocks = b * b if self.is_spreading else b
         if any(extent % blocks for extent in divided):
-            raise ShapeError("not a whole number of blocks", found=x.extents, expected=f"multiples of {blocks}")
+            raise ShapeError(
+                "not a whole number of blocks", found=x.extents, expected=f"multiples of {blocks}"
+            )
         shape: Shape = (N, C // blocks, H * b, W * b) if self.is_spreading else (N, C * b * b, H // b, W // b)
         return (replace(x, shape=shape),)
 
@@ -88,16 +91,6 @@ class _Blocks:
 @operator("DepthToSpace", opsets=(1, None))
 @dataclass(frozen=True, kw_only=True)
 class DepthToSpace(_Blocks):
-    mode: str = "DCR"
-
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode {self.mode}, none of {', '.join(MODES)}")
-
-    @property
-    def order(self) -> str:
-        return self.mode
-
     def reference(self, x: np.ndarray) -> np.ndarray:
         (N, C, H, W), b = x.shape, self.blocksize
         if self.mode == "DCR":
@@ -114,18 +107,24 @@ class SpaceToDepth(_Blocks):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         (N, C, H, W), b = x.shape, self.blocksize
-        blocks = x.reshape(N, C, H // b, b, W // b, b).transpose(0, 3, 5, 1, 2, 4)
+        axes = (0, 3, 5, 1, 2, 4) if self.mode == "DCR" else (0, 1, 3, 5, 2, 4)
+        blocks = x.reshape(N, C, H // b, b, W // b, b).transpose(axes)
         return blocks.reshape(N, C * b * b, H // b, W // b)
 
 
 CASES = {
     "spread, the block first": Case(operator=DepthToSpace(blocksize=2), shapes=((2, 20, 3, 5),)),
-    "spread, the channel first": Case(operator=DepthToSpace(blocksize=2, mode="CRD"), shapes=((2, 20, 3, 5),)),
+    "spread, the channel first": Case(
+        operator=DepthToSpace(blocksize=2, mode="CRD"), shapes=((2, 20, 3, 5),)
+    ),
     "spread, blocks of three, one channel": Case(
         operator=DepthToSpace(blocksize=3, mode="CRD"), shapes=((1, 9, 11, 7),)
     ),
     "spread, channels fill their padding": Case(operator=DepthToSpace(blocksize=2), shapes=((1, 64, 3, 5),)),
     "spread, blocks of one": Case(operator=DepthToSpace(blocksize=1), shapes=((2, 5, 3, 7),)),
     "gathered": Case(operator=SpaceToDepth(blocksize=2), shapes=((2, 5, 4, 6),)),
+    "gathered, the channel first": Case(
+        operator=SpaceToDepth(blocksize=2, mode="CRD"), shapes=((2, 5, 4, 6),)
+    ),
     "gathered, an image into patches": Case(operator=SpaceToDepth(blocksize=4), shapes=((1, 3, 8, 12),)),
 }

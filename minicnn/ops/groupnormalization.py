@@ -1,6 +1,7 @@
-"""InstanceNormalization, GroupNormalization, MeanVarianceNormalization: images normalized by their own statistics.
+"""InstanceNormalization, GroupNormalization, MeanVarianceNormalization: images by their own statistics.
 
-Shapes    x (N, C, any spatial axes) -> y of the same shape, float32; scale, bias (C) or, until opset 20, one a group
+Shapes    x (N, C, any spatial axes) -> y of the same shape, float32; scale, bias (C) or, until opset 20, one
+          a group
 Source    ONNX operators of these names; Ulyanov, Vedaldi, Lempitsky 2016; Wu, He 2018
 Not here  MeanVarianceNormalization over axes that are neither the last ones nor (0, spatial): refused by name
 """
@@ -273,7 +274,9 @@ class MeanVarianceNormalization:
         return normalized(x, self.averaged(x.ndim), self.roots()).bound
 
 
-def _instance(shape: Shape, *, low: float = -1.0, high: float = 1.0, constants: tuple[int, ...] = (1, 2)) -> Case:
+def _instance(
+    shape: Shape, *, low: float = -1.0, high: float = 1.0, constants: tuple[int, ...] = (1, 2)
+) -> Case:
     C = (shape[1],)
     return Case(
         operator=InstanceNormalization(),

@@ -1,7 +1,7 @@
 """LayerNormalization: the last axes normalized by their own mean and variance.
 
-Shapes    x (..., L), scale and B of the last axes' shape or broadcast to it -> y like x; Mean and InvStdDev, where a
-          node names them, with the last axes of extent 1; float32
+Shapes    x (..., L), scale and B of the last axes' shape or broadcast to it -> y like x; Mean and InvStdDev,
+          where a node names them, with the last axes of extent 1; float32
 Source    ONNX operator LayerNormalization; Ba, Kiros, Hinton 2016
 Not here  scales that differ from row to row
 """
@@ -32,7 +32,11 @@ class Rows(Variant):
     def applies(self, problem: Problem) -> str:
         _, L = problem.operator.rows(problem.x.shape)
         stretched = [o for o in problem.inputs[1:] if o is not None and math.prod(o.shape) != L]
-        return "a scale to be stretched is computed at run time" if any(not o.is_constant for o in stretched) else ""
+        return (
+            "a scale to be stretched is computed at run time"
+            if any(not o.is_constant for o in stretched)
+            else ""
+        )
 
     def packings(self, problem: Problem) -> Mapping[int, Packing]:
         _, L = problem.operator.rows(problem.x.shape)
@@ -107,7 +111,10 @@ class LayerNormalization:
             own = _without_ones(np.empty(found.extents, bool)).shape
             if broadcast_shape(own, inner) != inner:
                 raise ShapeError(
-                    "doesn't broadcast to the normalized axes", tensor=name, expected=inner, found=found.extents
+                    "doesn't broadcast to the normalized axes",
+                    tensor=name,
+                    expected=inner,
+                    found=found.extents,
                 )
         first = len(x.extents) - len(inner)
         statistic = TensorType(dtype=x.dtype, shape=(*x.extents[:first], *(1 for _ in inner)))
@@ -123,7 +130,9 @@ class LayerNormalization:
         axes = tuple(range(self._first(x.ndim), x.ndim))
         return normalized(x, axes, Roots(inside=self.epsilon))
 
-    def reference(self, x: np.ndarray, scale: np.ndarray, b: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+    def reference(
+        self, x: np.ndarray, scale: np.ndarray, b: np.ndarray | None = None
+    ) -> tuple[np.ndarray, ...]:
         found = self._normalized(x)
         y, _ = normalization.affine(found, _without_ones(scale), None if b is None else _without_ones(b))
         return (y, found.mean, found.reciprocal)[: self.outputs]
@@ -134,7 +143,9 @@ class LayerNormalization:
         return (bound, found.mean_bound, found.reciprocal_bound)[: self.outputs]
 
 
-def _case(norm: LayerNormalization, shape: Shape, scale: Shape, *, bias: bool = True, run_time: bool = False) -> Case:
+def _case(
+    norm: LayerNormalization, shape: Shape, scale: Shape, *, bias: bool = True, run_time: bool = False
+) -> Case:
     shapes = (shape, scale, scale) if bias else (shape, scale)
     constants = () if run_time else (1, 2) if bias else (1,)
     return Case(operator=norm, shapes=shapes, constants=constants)

@@ -1,8 +1,9 @@
 """LpPool, GlobalLpPool, GlobalMaxPool: norms of windows, norms and greatest values of whole images.
 
-Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32; 1-D: H = R = P = 1. Global: any spatial axes -> extents of 1
+Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32; 1-D: H = R = P = 1; 3-D too
+          Global: any spatial axes -> 1 each
 Source    ONNX operators LpPool, GlobalLpPool, GlobalMaxPool
-Not here  3-D LpPool; GlobalLpPool with p other than 1 and 2: refused by name
+Not here  GlobalLpPool with p other than 1 and 2: refused by name
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError
 from minicnn.geometry import Window
 from minicnn.graph import TensorType
-from minicnn.pooling import Direct, Nhwc, Pooling
+from minicnn.pooling import Pooling
 from minicnn.reduction import Reduction, axes_of, reduce_steps
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Step
@@ -34,9 +35,6 @@ class LpPool(Pooling):
         if self.p <= 0:
             raise ValueError(f"p {self.p}, not above 0")
 
-    def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Nhwc())
-
     def kernel_arguments(self, windows: tuple[Window, ...]) -> dict[str, Any]:
         return super().kernel_arguments(windows) | {"power": float(self.p)}
 
@@ -48,7 +46,7 @@ class LpPool(Pooling):
         return total ** (1 / self.p)
 
     def bound(self, x: np.ndarray) -> np.ndarray:
-        """The root takes a p-th of the sum's relative error; a power function is off by p * 16 units at most."""
+        """The root takes a p-th of the sum's relative error; a power function is off by p * 16 units."""
         powers = 0 if self.p in (1, 2) else 32 * max(self.p, 1.0)
         sums = 4 * math.sqrt(math.prod(self.kernel_shape)) / self.p + 2
         return (sums + powers) * UNIT_ROUNDOFF * self.reference(x)
@@ -133,6 +131,8 @@ CASES = {
     "SAME_UPPER": _case((1, 16, 7, 8), LpPool(kernel_shape=(3, 3), strides=(2, 2), auto_pad="SAME_UPPER")),
     "wider than a block": _case((1, 2, 2, 700), LpPool(kernel_shape=(1, 2))),
     "1-D": _case((2, 18, 23), LpPool(kernel_shape=(3,), strides=(2,), pads=(1, 0))),
+    "3-D": _case((2, 3, 5, 7, 6), LpPool(kernel_shape=(2, 3, 3), strides=(1, 2, 1), pads=(1, 0, 1, 1, 1, 1))),
+    "3-D, a third power": _case((1, 2, 5, 4, 6), LpPool(kernel_shape=(2, 2, 3), p=3)),
     "greatest of an image": Case(operator=GlobalMaxPool(), shapes=((2, 19, 7, 9),), ranges={0: (-3.0, -1.0)}),
     "greatest, more channels than a block": Case(operator=GlobalMaxPool(), shapes=((1, 1100, 3, 2),)),
     "greatest, 1-D": Case(operator=GlobalMaxPool(), shapes=((2, 5, 11),)),

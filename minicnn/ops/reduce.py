@@ -1,4 +1,4 @@
-"""ReduceSum, -Mean, -Max, -Min, -Prod, -L1, -L2, -LogSum, -LogSumExp, -SumSquare: some axes become one number.
+"""ReduceSum, -Mean, -Max, -Min, -Prod, -L1, -L2, -LogSum, -LogSumExp, -SumSquare: axes become one number.
 
 Shapes    x -> y without the axes (all if none is named), or (keepdims) with extent 1 there, float32
 Source    ONNX operators of these names; axes are an attribute or, since opset 13 (ReduceSum) or 18, an input
@@ -129,8 +129,12 @@ class _Reduce:
         return self._shaped(np.broadcast_to(self.total_bound(x.astype(np.float64), axes, count), shape), x)
 
     def _shaped(self, total: np.ndarray, x: np.ndarray) -> np.ndarray:
-        return total if self.keepdims else total.reshape(
-            tuple(extent for axis, extent in enumerate(x.shape) if axis not in self.reduced(x.ndim))
+        return (
+            total
+            if self.keepdims
+            else total.reshape(
+                tuple(extent for axis, extent in enumerate(x.shape) if axis not in self.reduced(x.ndim))
+            )
         )
 
 
@@ -225,7 +229,7 @@ class ReduceLogSumExp(_Reduce):
         return np.log(np.exp(x - largest).sum(axis=axes, keepdims=True)) + largest
 
     def total_bound(self, x: np.ndarray, axes: tuple[int, ...], count: int) -> np.ndarray:
-        """x - m rounds by |x - m| u, which is exp's relative error, beside its own 2 units; then as any sum."""
+        """x - m rounds by |x - m| u, which is exp's relative error, beside its own 2; then as any sum."""
         below = x.max(axis=axes, keepdims=True) - x
         shares = np.exp(-below)
         total = shares.sum(axis=axes, keepdims=True)
@@ -280,7 +284,9 @@ CASES = {
     "mean, channels, dropped": Case(operator=ReduceMean(axes=(1,), keepdims=0), shapes=((2, 5, 3, 7),)),
     "mean, many channels": Case(operator=ReduceMean(axes=(1,)), shapes=((2, 67, 3, 5),)),
     "mean, every other axis": Case(operator=ReduceMean(axes=(0, 2)), shapes=((2, 5, 3, 7),)),
-    "mean, all but rows: three loops in NHWC": Case(operator=ReduceMean(axes=(0, 1, 3)), shapes=((2, 5, 3, 7),)),
+    "mean, all but rows: three loops in NHWC": Case(
+        operator=ReduceMean(axes=(0, 1, 3)), shapes=((2, 5, 3, 7),)
+    ),
     "mean, all but rows, in pieces": Case(operator=ReduceMean(axes=(0, 1, 3)), shapes=((9, 18, 3, 11),)),
     "mean, all": Case(operator=ReduceMean(keepdims=0), shapes=((2, 5, 3, 7),)),
     "mean, none": Case(operator=ReduceMean(noop_with_empty_axes=1), shapes=((2, 5, 3, 7),)),
@@ -290,7 +296,9 @@ CASES = {
     "mean, rank 1": Case(operator=ReduceMean(axes=(0,)), shapes=((7,),)),
     "mean of a large image": Case(operator=ReduceMean(axes=(2, 3)), shapes=((1, 19, 35, 37),)),
     "largest": Case(operator=ReduceMax(axes=(1, 3)), shapes=(_IMAGE,)),
-    "largest, in pieces": Case(operator=ReduceMax(axes=(2, 3)), shapes=((1, 3, 41, 40),), ranges={0: (-3.0, -1.0)}),
+    "largest, in pieces": Case(
+        operator=ReduceMax(axes=(2, 3)), shapes=((1, 3, 41, 40),), ranges={0: (-3.0, -1.0)}
+    ),
     "least": Case(operator=ReduceMin(axes=(1,), keepdims=0), shapes=(_IMAGE,)),
     "least, in pieces": Case(operator=ReduceMin(), shapes=((2, 900),), ranges={0: (1.0, 3.0)}),
     "product": Case(operator=ReduceProd(axes=(3,)), shapes=(_IMAGE,)),
@@ -307,4 +315,4 @@ CASES = {
     "logarithm of exponentials that would overflow": Case(
         operator=ReduceLogSumExp(axes=(1,)), shapes=((3, 50),), ranges={0: (-200.0, 200.0)}
     ),
-}  # fmt: skip
+}

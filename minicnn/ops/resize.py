@@ -1,9 +1,10 @@
 """Resize and Upsample: a tensor seen at other extents, between its pixels interpolated.
 
 Shapes    x -> y, every extent scaled, float32
-Source    ONNX operators Resize, Upsample. Until opset 10 they know scales, nearest and linear, asymmetric alone
-Not here  scales or sizes computed at run time; tf_crop_and_resize by scales (the standard's extent of the output and that
-          of its implementations differ): refused by name
+Source    ONNX operators Resize, Upsample. Until opset 10 they know scales, nearest and linear, asymmetric
+          alone
+Not here  scales or sizes computed at run time; tf_crop_and_resize by scales (the standard's extent of the
+          output and that of its implementations differ): refused by name
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from minicnn import tiling
 from minicnn.epilogue import UNIT_ROUNDOFF
-from minicnn.errors import ShapeError, UnsupportedError
+from minicnn.errors import ShapeError
 from minicnn.geometry import Shape
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
@@ -48,7 +49,9 @@ class Passes(_Tabled):
     def walked(self, problem: Problem) -> tuple[int, ...]:
         """Those that change, the last one first."""
         rank = len(problem.x.shape)
-        found = (a for a in reversed(range(rank)) if not problem.operator.taps(problem.x.shape, a).is_identity)
+        found = (
+            a for a in reversed(range(rank)) if not problem.operator.taps(problem.x.shape, a).is_identity
+        )
         return tuple(found)
 
     def _shapes(self, problem: Problem) -> list[Shape]:
@@ -66,7 +69,8 @@ class Passes(_Tabled):
         walked, shapes = self.walked(problem), self._shapes(problem)
         if not walked:
             return copy_steps(problem.x, problem.y)
-        source, place, steps = problem.x.view(), 0, []
+        source, place = problem.x.view(), 0
+        steps: list[Step] = []
         before = problem.x.shape
         for number, (axis, after) in enumerate(zip(walked, shapes, strict=True)):
             target = problem.y.view()
@@ -216,8 +220,7 @@ class _Resampling:
 @operator("Resize", opsets=(10, None), parameters={1: "roi", 2: "scales", 3: "sizes"})
 @dataclass(frozen=True, kw_only=True)
 class Resize(_Resampling):
-    """roi: starts, then ends, of all axes or of `axes`. In opset 10 the second input is the scales; there `roi` holds
-    them."""
+    """roi: starts, then ends, of all axes or of `axes`; in opset 10, where scales come second, the scales."""
 
     roi: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
@@ -280,7 +283,9 @@ class Resize(_Resampling):
         given = scales or self.sizes or ()
         if len(given) != len(axes) or min(given) <= 0:
             raise ShapeError(
-                "scales or sizes that don't fit the axes", expected=f"{len(axes)} numbers above 0", found=given
+                "scales or sizes that don't fit the axes",
+                expected=f"{len(axes)} numbers above 0",
+                found=given,
             )
         roi = (0.0, 1.0)
         if self.coordinate_transformation_mode == "tf_crop_and_resize":
@@ -291,7 +296,8 @@ class Resize(_Resampling):
             roi = (self.roi[place], self.roi[place + len(axes)])
         if scales:
             scale = np.float32(scales[place])
-            return Axis(extent=extent, out=int(scale * np.float32(extent)), scale=float(scale), roi=roi)
+            length = scale * np.float32(extent)
+            return Axis(extent=extent, out=int(length), scale=float(scale), length=float(length), roi=roi)
         out, scale = self._sized(tuple(shape[a] for a in axes), place)
         return Axis(extent=extent, out=out, scale=float(scale), roi=roi)
 
@@ -321,7 +327,9 @@ class Upsample(_Resampling):
 
     def axis(self, shape: Shape, axis: int) -> Axis:
         if len(self.scales) != len(shape) or min(self.scales) < 1:
-            raise ShapeError("scales that don't fit", expected=f"{len(shape)} of 1 or more", found=self.scales)
+            raise ShapeError(
+                "scales that don't fit", expected=f"{len(shape)} of 1 or more", found=self.scales
+            )
         scale = np.float32(self.scales[axis])
         return Axis(extent=shape[axis], out=int(scale * np.float32(shape[axis])), scale=float(scale))
 
@@ -330,39 +338,74 @@ def _resize(x: Shape, **attributes: Any) -> Case:
     return Case(operator=Resize(**attributes), shapes=(x,))
 
 
+_ASYMMETRIC = {"coordinate_transformation_mode": "asymmetric"}
+_CORNERS = {"coordinate_transformation_mode": "align_corners"}
+_CROP = {"coordinate_transformation_mode": "tf_crop_and_resize"}
 _IMAGE = (2, 19, 5, 7)
 _TWICE = (1.0, 1.0, 2.0, 2.0)
 _LESS = (1.0, 1.0, 0.6, 0.7)
 
 CASES = {
-    "nearest, twice": _resize(_IMAGE, scales=_TWICE, coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    "nearest, twice": _resize(_IMAGE, scales=_TWICE, nearest_mode="floor", **_ASYMMETRIC),
     "nearest, round_prefer_floor": _resize(_IMAGE, scales=(1.0, 1.0, 1.5, 1.5)),
-    "nearest, round_prefer_ceil": _resize(_IMAGE, scales=(1.0, 1.0, 1.5, 2.5), nearest_mode="round_prefer_ceil"),
+    "nearest, round_prefer_ceil": _resize(
+        _IMAGE, scales=(1.0, 1.0, 1.5, 2.5), nearest_mode="round_prefer_ceil"
+    ),
     "nearest, floor": _resize(_IMAGE, scales=_LESS, nearest_mode="floor"),
     "nearest, ceil": _resize(_IMAGE, scales=_LESS, nearest_mode="ceil"),
-    "nearest, a scale that float32 rounds up": _resize((1, 2, 20, 30), scales=(1.0, 1.0, 0.6, 0.3), coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    "nearest, a scale that float32 rounds up": _resize(
+        (1, 2, 20, 30), scales=(1.0, 1.0, 0.6, 0.3), nearest_mode="floor", **_ASYMMETRIC
+    ),
     "nearest, by sizes": _resize(_IMAGE, sizes=(2, 19, 7, 10)),
-    "nearest, align_corners": _resize(_IMAGE, sizes=(2, 19, 8, 3), coordinate_transformation_mode="align_corners"),
-    "nearest, tf_half_pixel_for_nn": _resize(_IMAGE, sizes=(2, 19, 8, 3), coordinate_transformation_mode="tf_half_pixel_for_nn", opset=11, roi=(), scales=()),
+    "nearest, align_corners": _resize(_IMAGE, sizes=(2, 19, 8, 3), **_CORNERS),
+    "nearest, tf_half_pixel_for_nn": _resize(
+        _IMAGE,
+        sizes=(2, 19, 8, 3),
+        coordinate_transformation_mode="tf_half_pixel_for_nn",
+        opset=11,
+        roi=(),
+        scales=(),
+    ),
     "linear, twice": _resize(_IMAGE, scales=_TWICE, mode="linear"),
     "linear, fewer": _resize(_IMAGE, scales=_LESS, mode="linear"),
-    "linear, pytorch_half_pixel, one column": _resize(_IMAGE, sizes=(2, 19, 8, 1), mode="linear", coordinate_transformation_mode="pytorch_half_pixel"),
-    "linear, align_corners": _resize(_IMAGE, sizes=(2, 19, 9, 13), mode="linear", coordinate_transformation_mode="align_corners"),
-    "linear, align_corners, one row": _resize(_IMAGE, sizes=(2, 19, 1, 13), mode="linear", coordinate_transformation_mode="align_corners"),
-    "linear, asymmetric": _resize(_IMAGE, scales=(1.0, 1.0, 1.7, 2.3), mode="linear", coordinate_transformation_mode="asymmetric"),
-    "linear, half_pixel_symmetric": _resize(_IMAGE, scales=(1.0, 1.0, 1.7, 2.3), mode="linear", coordinate_transformation_mode="half_pixel_symmetric"),
-    "linear, cropped": _resize((1, 3, 6, 7), roi=(0.0, 0.0, 0.2, 0.3, 1.0, 1.0, 0.7, 0.9), sizes=(1, 3, 4, 5), mode="linear", coordinate_transformation_mode="tf_crop_and_resize"),
-    "linear, cropped beyond the image": _resize((1, 3, 6, 7), roi=(0.0, 0.0, -0.2, 0.3, 1.0, 1.0, 0.7, 1.4), sizes=(1, 3, 4, 9), mode="linear", coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=10.0),
+    "linear, pytorch_half_pixel, one column": _resize(
+        _IMAGE, sizes=(2, 19, 8, 1), mode="linear", coordinate_transformation_mode="pytorch_half_pixel"
+    ),
+    "linear, align_corners": _resize(_IMAGE, sizes=(2, 19, 9, 13), mode="linear", **_CORNERS),
+    "linear, align_corners, twice": _resize(_IMAGE, scales=_TWICE, mode="linear", **_CORNERS),
+    "linear, align_corners, one row": _resize(_IMAGE, sizes=(2, 19, 1, 13), mode="linear", **_CORNERS),
+    "linear, asymmetric": _resize(_IMAGE, scales=(1.0, 1.0, 1.7, 2.3), mode="linear", **_ASYMMETRIC),
+    "linear, half_pixel_symmetric": _resize(
+        _IMAGE,
+        scales=(1.0, 1.0, 1.7, 2.3),
+        mode="linear",
+        coordinate_transformation_mode="half_pixel_symmetric",
+    ),
+    "linear, cropped": _resize(
+        (1, 3, 6, 7), roi=(0.0, 0.0, 0.2, 0.3, 1.0, 1.0, 0.7, 0.9), sizes=(1, 3, 4, 5), mode="linear", **_CROP
+    ),
+    "linear, cropped beyond the image": _resize(
+        (1, 3, 6, 7),
+        roi=(0.0, 0.0, -0.2, 0.3, 1.0, 1.0, 0.7, 1.4),
+        sizes=(1, 3, 4, 9),
+        mode="linear",
+        **_CROP,
+        extrapolation_value=10.0,
+    ),
     "cubic, twice": _resize(_IMAGE, scales=_TWICE, mode="cubic"),
     "cubic, a of its own": _resize(_IMAGE, scales=(1.0, 1.0, 1.3, 2.2), mode="cubic", cubic_coeff_a=-0.5),
     "cubic, fewer": _resize(_IMAGE, scales=_LESS, mode="cubic"),
     "cubic, exclude_outside": _resize(_IMAGE, scales=_TWICE, mode="cubic", exclude_outside=1),
-    "cubic, align_corners": _resize(_IMAGE, sizes=(2, 19, 9, 13), mode="cubic", coordinate_transformation_mode="align_corners"),
+    "cubic, align_corners": _resize(_IMAGE, sizes=(2, 19, 9, 13), mode="cubic", **_CORNERS),
     "antialias, linear": _resize(_IMAGE, scales=_LESS, mode="linear", antialias=1),
     "antialias, cubic": _resize((1, 3, 11, 13), scales=(1.0, 1.0, 0.4, 0.3), mode="cubic", antialias=1),
     "two axes": _resize(_IMAGE, scales=(2.0, 1.5), axes=(2, 3), mode="linear"),
-    "two axes, sizes, not_larger": _resize(_IMAGE, sizes=(9, 9), axes=(2, 3), mode="linear", keep_aspect_ratio_policy="not_larger"),
-    "two axes, sizes, not_smaller": _resize(_IMAGE, sizes=(9, 9), axes=(3, 2), keep_aspect_ratio_policy="not_smaller"),
+    "two axes, sizes, not_larger": _resize(
+        _IMAGE, sizes=(9, 9), axes=(2, 3), mode="linear", keep_aspect_ratio_policy="not_larger"
+    ),
+    "two axes, sizes, not_smaller": _resize(
+        _IMAGE, sizes=(9, 9), axes=(3, 2), keep_aspect_ratio_policy="not_smaller"
+    ),
     "opset 10, nearest, more": _resize(_IMAGE, roi=(1.0, 1.0, 1.5, 2.0), opset=10),
     "opset 10, nearest, fewer": _resize((1, 1, 4, 6), roi=(1.0, 1.0, 0.6, 0.6), opset=10),
     "opset 10, linear": _resize(_IMAGE, roi=(1.0, 1.0, 1.5, 0.7), mode="linear", opset=10),
@@ -377,4 +420,4 @@ CASES = {
     "upsample": Case(operator=Upsample(scales=_TWICE), shapes=(_IMAGE,)),
     "upsample, opset 7": Case(operator=Upsample(scales=(1.0, 1.0, 1.5, 3.0), opset=7), shapes=(_IMAGE,)),
     "upsample, linear": Case(operator=Upsample(scales=_TWICE, mode="linear"), shapes=(_IMAGE,)),
-}  # fmt: skip
+}

@@ -1,8 +1,8 @@
-"""Softmax, LogSoftmax, Hardmax: numbers to shares that sum to one, to the shares' logarithms, to 1 for the largest.
+"""Softmax, LogSoftmax, Hardmax: numbers to shares that sum to one, their logarithms, 1 for the largest.
 
 Shapes    x -> y of the same shape, float32
-Source    ONNX operators of these names. From opset 13 on the shares along one axis sum to one; before, those along
-          `axis` and all axes behind it together
+Source    ONNX operators of these names. From opset 13 on the shares along one axis sum to one; before, those
+          along `axis` and all axes behind it together
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class LogSoftmax(_Shares):
         return exact - np.log(np.exp(exact).sum(axis=axes, keepdims=True))
 
     def bound(self, x: np.ndarray) -> np.ndarray:
-        """As of Softmax's sum; a relative error of the sum is an absolute one of its logarithm, which rounds too."""
+        """As of Softmax's sum; its relative error is the logarithm's absolute one."""
         axes = tuple(self.group_axes(x.shape))
         exact = x.astype(np.float64)
         below = exact.max(axis=axes, keepdims=True) - exact
@@ -164,7 +164,7 @@ class LogSoftmax(_Shares):
 @operator("Hardmax", opsets=(1, None))
 @dataclass(frozen=True, kw_only=True)
 class Hardmax(_Shares):
-    """1 for the largest of a group, the first of equals, 0 for all others; NaN is larger than every number."""
+    """1 for the largest of a group, the first of equals, 0 for others; NaN is larger than any number."""
 
     STEM = "hardmax"
 
@@ -200,7 +200,9 @@ CASES = {
     "logarithms": Case(operator=LogSoftmax(), shapes=((3, 10),)),
     "logarithms, a thousand classes": Case(operator=LogSoftmax(), shapes=((2, 1000),)),
     "logarithms, along many channels": Case(operator=LogSoftmax(axis=1), shapes=((2, 67, 3, 3),)),
-    "logarithms, exp alone would vanish": Case(operator=LogSoftmax(), shapes=((3, 7),), ranges={0: (-300.0, 300.0)}),
+    "logarithms, exp alone would vanish": Case(
+        operator=LogSoftmax(), shapes=((3, 7),), ranges={0: (-300.0, 300.0)}
+    ),
     "logarithms, opset 9": Case(operator=LogSoftmax(opset=9), shapes=((2, 5, 3, 7),)),
     "the largest": Case(operator=Hardmax(), shapes=((3, 10),)),
     "the largest, the first of equals": Case(operator=Hardmax(), shapes=((4, 30),), ranges={0: (0.5, 0.5)}),

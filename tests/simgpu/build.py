@@ -1,6 +1,7 @@
 """Builds the stand-in driver libraries, and PTX from the test kernels, once for each state of their sources.
 
 `build(into)` gives the folder to put on LD_LIBRARY_PATH: the real PyCUDA then runs on the simulator.
+`python tests/simgpu/build.py` prints it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import cache as remember
 from pathlib import Path
 
 from minicnn import cache
+from minicnn.device import nvcc
 from minicnn.errors import BuildError
 from minicnn.sim import build as sim_build
 
@@ -28,18 +30,6 @@ DRIVER = HERE / "driver"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
 # What CUDA 13 added and PyCUDA built with its headers needs: a driver of CUDA 12 lacks it.
 MISSING_IN_OLD_DRIVERS = ("cuCtxCreate_v4", "cuEventElapsedTime_v2")
-NO_NVCC = "nvcc is neither on PATH nor in an nvidia-cuda-nvcc wheel"
-
-
-def find_nvcc() -> Path | None:
-    """On PATH, else in the folders of NVIDIA's wheels."""
-    on_path = shutil.which("nvcc")
-    if on_path:
-        return Path(on_path)
-    for folder in sys.path:
-        for found in sorted(Path(folder or ".").glob("nvidia/*/bin/nvcc")):
-            return found
-    return None
 
 
 @remember
@@ -49,9 +39,9 @@ def cuda_include() -> Path:
     Raises  BuildError where there is none.
     """
     candidates: list[Path] = []
-    nvcc = find_nvcc()
-    if nvcc is not None:
-        candidates += _folders_of(nvcc)
+    compiler = nvcc.find()
+    if compiler is not None:
+        candidates += _folders_of(compiler)
     for folder in sys.path:
         candidates += sorted(Path(folder or ".").glob("nvidia/*/include"))
     for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
@@ -67,15 +57,16 @@ def cuda_include() -> Path:
     )
 
 
-def _folders_of(nvcc: Path) -> list[Path]:
+def _folders_of(compiler: nvcc.Nvcc) -> list[Path]:
     """What nvcc passes to its compiler, asked of nvcc itself: it may be a script that calls another one."""
     dry = subprocess.run(
-        [str(nvcc), "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True, check=False
+        [compiler.path, "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True, check=False
     )
     said = re.findall(r'-I"?([^"\s]+)', dry.stderr)
     top = re.findall(r"^#\$ TOP=(.*)$", dry.stderr, re.MULTILINE)
     beside = [Path(folder.strip()) / "include" for folder in top]
-    return [Path(folder) for folder in said] + beside + [nvcc.resolve().parent.parent / "include"]
+    beside.append(Path(compiler.path).resolve().parent.parent / "include")
+    return [Path(folder) for folder in said] + beside
 
 
 def ptx(name: str, architecture: str = "sm_80") -> str:
@@ -90,17 +81,16 @@ def fat_binary(name: str) -> bytes:
 
 
 def _compiled(name: str, arguments: list[str]) -> bytes:
-    nvcc = find_nvcc()
-    assert nvcc is not None, NO_NVCC
+    compiler = nvcc.find()
+    assert compiler is not None, nvcc.REMEDY
     source = KERNELS / f"{name}.cu"
-    version = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, check=True).stdout
-    digest = hashlib.sha256(source.read_bytes() + repr((arguments, version)).encode()).hexdigest()[:16]
-    made = cache.folder("simgpu") / f"{name}-{digest}"
+    digest = hashlib.sha256(source.read_bytes() + repr((arguments, compiler.version)).encode())
+    made = cache.folder("simgpu") / f"{name}-{digest.hexdigest()[:16]}"
     if not made.exists():
         with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
             fresh = Path(scratch) / made.name
             done = subprocess.run(
-                [str(nvcc), "-std=c++17", *arguments, source.name, "-o", str(fresh)],
+                [compiler.path, "-std=c++17", *arguments, source.name, "-o", str(fresh)],
                 cwd=KERNELS,
                 capture_output=True,
                 text=True,
@@ -215,3 +205,7 @@ def stubs(names: list[str], status: int) -> str:
     lines = ["#include <stdio.h>", "#define STUB(name) __attribute__((weak)) int name(void) { \\"]
     lines += [f'  fprintf(stderr, "simgpu: %s is not simulated\\n", #name); return {status}; }}']
     return "\n".join([*lines, *(f"STUB({name})" for name in sorted(set(names)))]) + "\n"
+
+
+if __name__ == "__main__":
+    print(build(cache.folder("simgpu")))

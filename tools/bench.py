@@ -1,0 +1,273 @@
+"""Whole networks on the CPU: minicnn against onnxruntime, the same model, input and number of threads.
+
+    python tools/bench.py [--threads 1,2] [--networks resnet50,vgg19] [--batch N] [--rounds N] [--tune]
+                          [--write docs/benchmarks.md]
+
+Method    The two engines take turns. Before its turn an engine waits 50 ms (the other's threads go on
+          spinning after a run) and runs once untimed; then the median of what it does in 150 ms counts, 3 runs
+          at least. A round's ratio is minicnn's time over onnxruntime's; the table gives the median of the
+          rounds' ratios and its interval (95 %, of order statistics: it needs six rounds), and the share of the
+          processors that other processes took meanwhile: beyond a few percent, only the ratios mean something.
+          Outputs are compared first. Memory and cold start are each measured in a process of its own: the peak
+          above what the process held after its imports, and the time from loading the file to the first
+          answer, kernels already compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from minicnn import stats  # noqa: E402
+from tools.make_readme import fill  # noqa: E402
+
+PAUSE_S = 0.05
+TURN_S = 0.15
+FEWEST_RUNS = 3
+MOST_ERROR = 1e-4  # of the outputs: the error's norm over the centred output's
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One network with one number of threads. `busy`: the share of the processors that others took."""
+
+    network: str
+    threads: int
+    ours_ms: float
+    theirs_ms: float
+    ratios: tuple[float, ...]
+    busy: float
+    error: float
+
+    @property
+    def ratio(self) -> float:
+        return stats.median(self.ratios)
+
+
+def models(folder: Path, batch: int, wanted: list[str]) -> dict[str, Path]:
+    """The light networks of the onnx package with seeded weights, and EfficientNet-Lite0: name -> file."""
+    import onnx
+
+    spec = importlib.util.spec_from_file_location("build", ROOT / "models" / "build.py")
+    assert spec is not None and spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    sys.modules["build"] = build
+    spec.loader.exec_module(build)
+    found = {}
+    for name, path in sorted(build.light_models().items()):
+        if not wanted or name in wanted:
+            found[name] = folder / f"{name}.onnx"
+            onnx.save(build.refill(onnx.load(path), seed=1, batch=batch), found[name])
+    if batch == 1 and (not wanted or "efficientnet_lite0" in wanted):
+        found["efficientnet_lite0"] = ROOT / "models" / "efficientnet_lite0.onnx"
+    return found
+
+
+def open_theirs(path: Path, threads: int) -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda x: session.run(None, {name: x})[0], session.get_inputs()[0].shape
+
+
+def open_ours(path: Path, threads: int) -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
+    import minicnn
+
+    model = minicnn.load(path)
+    engine = model.plan(device="host", threads=threads)
+    return lambda x: next(iter(engine.run(x).values())), engine.plan.inputs[0].shape
+
+
+def busy_seconds() -> float:
+    """Processor time that the machine has spent on work since it started."""
+    fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    return (sum(fields[:3]) + sum(fields[5:8])) / TICKS
+
+
+def turn(run: Callable[[], object]) -> tuple[float, float]:
+    """Median seconds of a run, and the share of one turn that other processes kept a processor busy."""
+    time.sleep(PAUSE_S)
+    run()
+    times: list[float] = []
+    busy, own, start = busy_seconds(), time.process_time(), time.perf_counter()
+    while len(times) < FEWEST_RUNS or time.perf_counter() - start < TURN_S:
+        before = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - before)
+    elapsed = time.perf_counter() - start
+    others = busy_seconds() - busy - (time.process_time() - own)
+    return statistics.median(times), max(0.0, others / elapsed / (os.cpu_count() or 1))
+
+
+def compare(name: str, path: Path, threads: int, rounds: int) -> Result:
+    ours, shape = open_ours(path, threads)
+    theirs, _ = open_theirs(path, threads)
+    x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    exact, y = theirs(x), ours(x)
+    error = float(np.linalg.norm(y - exact) / np.linalg.norm(exact - exact.mean()))
+    if not error < MOST_ERROR:
+        raise SystemExit(f"{name}: outputs differ by {error:.1e}")
+    pairs, loads = [], []
+    for _ in range(rounds):
+        (a, load_a), (b, load_b) = turn(lambda: ours(x)), turn(lambda: theirs(x))
+        pairs.append((a, b))
+        loads += [load_a, load_b]
+    return Result(
+        network=name,
+        threads=threads,
+        ours_ms=1e3 * stats.median([a for a, _ in pairs]),
+        theirs_ms=1e3 * stats.median([b for _, b in pairs]),
+        ratios=tuple(a / b for a, b in pairs),
+        busy=stats.median(loads),
+        error=error,
+    )
+
+
+def resident_peak() -> int:
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
+def child(engine: str, path: Path, threads: int) -> None:
+    """In a process of its own: prints bytes above the imports, and seconds to the first answer."""
+    import onnx  # noqa: F401
+
+    if engine == "ours":
+        import minicnn.device.host
+        import minicnn.engine  # noqa: F401
+    else:
+        import onnxruntime  # noqa: F401
+    before, start = resident_peak(), time.perf_counter()
+    run, shape = (open_ours if engine == "ours" else open_theirs)(path, threads)
+    run(np.zeros(shape, np.float32))
+    print(resident_peak() - before, time.perf_counter() - start)
+
+
+def in_child(engine: str, path: Path, threads: int) -> tuple[float, float]:
+    words = ["--child", engine, "--networks", str(path), "--threads", str(threads)]
+    command = [sys.executable, __file__, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    nbytes, seconds = done.stdout.split()
+    return float(nbytes), float(seconds)
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def time_table(results: list[Result]) -> list[str]:
+    lines = [
+        "| network | threads | minicnn, ms | onnxruntime, ms | ratio | 95 % interval | others' load |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for r in results:
+        interval = stats.median_interval(r.ratios)
+        span = f"{interval.low:.2f} to {interval.high:.2f}" if interval.is_bounded else "too few rounds"
+        lines.append(
+            f"| {r.network} | {r.threads} | {r.ours_ms:.2f} | {r.theirs_ms:.2f} | {r.ratio:.2f} | {span} "
+            f"| {r.busy:.0%} |"
+        )
+    for threads in sorted({r.threads for r in results}):
+        mean = geometric_mean([r.ratio for r in results if r.threads == threads])
+        lines.append(f"| geometric mean | {threads} | | | {mean:.2f} | | |")
+    return lines
+
+
+def memory_table(found: dict[str, Path], threads: int) -> list[str]:
+    lines = [
+        "| network | minicnn, MB | onnxruntime, MB | ratio | first answer: minicnn, s | onnxruntime, s | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    memory, start = [], []
+    for name, path in found.items():
+        (a, a_s), (b, b_s) = in_child("ours", path, threads), in_child("theirs", path, threads)
+        memory.append(a / b)
+        start.append(a_s / b_s)
+        lines.append(
+            f"| {name} | {a / 1e6:.0f} | {b / 1e6:.0f} | {a / b:.2f} "
+            f"| {a_s:.2f} | {b_s:.2f} | {a_s / b_s:.2f} |"
+        )
+    means = geometric_mean(memory), geometric_mean(start)
+    lines.append(f"| geometric mean | | | {means[0]:.2f} | | | {means[1]:.2f} |")
+    return lines
+
+
+def tune_all(found: dict[str, Path], threads: int) -> None:
+    from minicnn.cli import main as command
+
+    for path in found.values():
+        if command(["tune", str(path), "--device", "host", "--threads", str(threads)]):
+            raise SystemExit(f"tuning {path} failed")
+
+
+def device_line(threads: list[int]) -> str:
+    import onnxruntime
+
+    from minicnn.device import open_device
+
+    with_device = open_device("host", threads=max(threads))
+    info = with_device.info
+    with_device.close()
+    processors = f"{info.name}, {info.architecture}, {os.cpu_count()} processors"
+    return f"{processors}; onnxruntime {onnxruntime.__version__}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="minicnn against onnxruntime on the CPU", allow_abbrev=False)
+    parser.add_argument("--threads", default="1,2", help="(%(default)s)")
+    parser.add_argument("--networks", default="", help="names, with commas between (default: all ten)")
+    parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="(%(default)s)")
+    parser.add_argument("--tune", action="store_true", help="tune each network first")
+    parser.add_argument("--no-memory", action="store_true", help="times alone")
+    parser.add_argument("--write", metavar="FILE", help="put the tables into its part `bench`")
+    parser.add_argument("--child", choices=("ours", "theirs"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    threads = [int(word) for word in options.threads.split(",")]
+    if options.child:
+        child(options.child, Path(options.networks), threads[0])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        found = models(Path(folder), options.batch, [n for n in options.networks.split(",") if n])
+        results = []
+        for count in threads:
+            if options.tune:
+                tune_all(found, count)
+            for name, path in found.items():
+                results.append(compare(name, path, count, options.rounds))
+                print(results[-1].network, count, f"{results[-1].ratio:.3f}", file=sys.stderr, flush=True)
+        lines = time_table(results)
+        if not options.no_memory:
+            lines += ["", *memory_table(found, threads[0])]
+    command = "python tools/bench.py " + " ".join(sys.argv[1:])
+    stamp = datetime.date.today().isoformat()
+    text = "\n".join([f"`{command.strip()}`, {stamp}, {device_line(threads)}", "", *lines])
+    print(text)
+    if options.write:
+        path = Path(options.write)
+        path.write_text(fill(path.read_text(), "bench", text))
+
+
+if __name__ == "__main__":
+    main()
