@@ -1,75 +1,117 @@
 // broadcast.cu -- two operands, element by element, each stretched over y as numpy does
 //
-// computes  add a + b   subtract a - b   multiply a * b   divide a / b
+// computes  add a + b   subtract a - b   multiply a * b   divide a / b: integers towards zero, 0 where b is 0
+//           maximum, minimum: NaN wins. power a to the b. modulo: b's sign; truncated_modulo: a's
 //           prelu a < 0 ? a * b : a, which leaves NaN in a as it is
-// layout    any strides: a[i*a0 + j*a1 + k*a2 + l*a3], likewise b and y; a stride of 0 stretches; axis 0 is y's innermost.
-//           y may be a
+// layout    any strides (broadcast.cuh); y may be a. ELEMENT: float, half (computed in float), signed integers
 // mapping   thread x: i < E0, y: j < E1; grid z: l*E2 + k
-// cost      1 operation and up to 12 bytes an element
+// cost      1 operation (power: some 50) and up to three elements of memory, 12 bytes of float, an element
 // needs     every index < 2^31
-// source    ONNX operators Add, Sub, Mul, Div, PRelu
+// source    ONNX operators Add, Sub, Mul, Div, PRelu, Max, Min, Pow, Mod
 #include "kernel.cuh"
-
-// Moves a, b and y to the thread's row and leaves `i`, the place in it, and `once`, what is stretched along the row (of
-// b if nothing is: nobody writes there). Threads beyond the edge return.
-#define FIND_ROW                                                                   \
-    int i = blockIdx.x * blockDim.x + threadIdx.x;                                 \
-    int j = (blockIdx.y + y_first) * blockDim.y + threadIdx.y, row = j < E1 ? j : E1 - 1; \
-    int z = blockIdx.z + z_first, l = z / E2, k = z - l * E2;                      \
-    a += row * a1 + k * a2 + l * a3;                                               \
-    b += row * b1 + k * b2 + l * b3;                                               \
-    y += row * y1 + k * y2 + l * y3;                                               \
-    float once = stretched[form == 2 ? row * a1 + k * a2 + l * a3 : row * b1 + k * b2 + l * b3]; \
-    if (i >= E0 || j >= E1) return;
-
-// The common cases are spelled out, so that a compiler makes a loop of its own of each, the first three in vectors.
-#define FOR_STRIDES(operation)                        \
-    if (form == 0)                                    \
-        y[i] = operation(a[i], b[i]);                 \
-    else if (form == 1)                               \
-        y[i] = operation(a[i], once);                 \
-    else if (form == 2)                               \
-        y[i] = operation(once, b[i]);                 \
-    else                                              \
-        y[i * y0] = operation(a[i * a0], b[i * b0]);
+#include "elements.cuh"
+#include "broadcast.cuh"
 
 #define ADD(u, v) ((u) + (v))
-#define SUB(u, v) ((u) - (v))
-#define MUL(u, v) ((u) * (v))
-#define DIV(u, v) ((u) / (v))
+#define SUBTRACT(u, v) ((u) - (v))
+#define MULTIPLY(u, v) ((u) * (v))
 #define PRELU(u, v) ((u) < 0 ? (u) * (v) : (u))
+#define MAXIMUM(u, v) ((u) > (v) || (u) != (u) ? (u) : (v))
+#define MINIMUM(u, v) ((u) < (v) || (u) != (u) ? (u) : (v))
+#define POWER(u, v) powf(u, v)
 
-KERNEL(add)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+#if ELEMENT <= 1
+
+#define DIVIDE(u, v) ((u) / (v))
+#define MODULO(u, v) with_sign_of(v, fmodf(u, v))
+#define TRUNCATED_MODULO(u, v) fmodf(u, v)
+
+#else
+
+// Two divisions trap on a CPU: by 0, and of the least integer by -1.
+VECTOR_FUNCTION Value quotient(Value u, Value v) {
+    Value divisor = v == 0 || v == Value(-1) ? 1 : v;
+    return v == 0 ? 0 : v == Value(-1) ? Value(0 - u) : u / divisor;
+}
+VECTOR_FUNCTION Value rest(Value u, Value v) { return v == 0 || v == Value(-1) ? 0 : u % v; }
+
+#define DIVIDE(u, v) quotient(u, v)
+#define MODULO(u, v) with_sign_of(v, rest(u, v))
+#define TRUNCATED_MODULO(u, v) rest(u, v)
+
+#endif
+
+VECTOR_FUNCTION Value with_sign_of(Value divisor, Value r) {
+    return r != 0 && (r < 0) != (divisor < 0) ? r + divisor : r;
+}
+
+KERNEL(add)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
             int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
     FOR_STRIDES(ADD)
 }
 
-KERNEL(subtract)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+KERNEL(subtract)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
                  int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
-    FOR_STRIDES(SUB)
+    FOR_STRIDES(SUBTRACT)
 }
 
-KERNEL(multiply)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+KERNEL(multiply)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
                  int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
-    FOR_STRIDES(MUL)
+    FOR_STRIDES(MULTIPLY)
 }
 
-KERNEL(divide)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+KERNEL(divide)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
                int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
-    FOR_STRIDES(DIV)
+    FOR_STRIDES(DIVIDE)
 }
 
-KERNEL(prelu)(const float* a, const float* b, const float* __restrict__ stretched, float* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+KERNEL(prelu)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
               int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
 {
     FIND_ROW
     FOR_STRIDES(PRELU)
+}
+
+KERNEL(maximum)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+                int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
+{
+    FIND_ROW
+    FOR_STRIDES(MAXIMUM)
+}
+
+KERNEL(minimum)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+                int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
+{
+    FIND_ROW
+    FOR_STRIDES(MINIMUM)
+}
+
+KERNEL(power)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+              int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
+{
+    FIND_ROW
+    FOR_STRIDES(POWER)
+}
+
+KERNEL(modulo)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2, int a3,
+               int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first, int z_first)
+{
+    FIND_ROW
+    FOR_STRIDES(MODULO)
+}
+
+KERNEL(truncated_modulo)(const Number* a, const Number* b, Number* y, int E0, int E1, int E2, int a0, int a1, int a2,
+                         int a3, int b0, int b1, int b2, int b3, int y0, int y1, int y2, int y3, int form, int y_first,
+                         int z_first)
+{
+    FIND_ROW
+    FOR_STRIDES(TRUNCATED_MODULO)
 }

@@ -8,9 +8,9 @@
 //           of equals; a NaN, the first of all, wins over every number
 // layout    any strides: kept axes x0..x3 and y0..y3 (axis 0 y's innermost), reduced axes r0..r2 (r0 x's innermost)
 // mapping   thread x: i < E0, y: j < E1; grid z: l*E2 + k; a thread an element of y
-//           reduce_vectors: a thread a vector of neighbours along axis 0, whose strides are 1
+//           reduce_vectors, argreduce_vectors: a thread a vector of neighbours along axis 0, whose strides are 1
 // cost      1 or 2 FLOPs and 4 bytes an element of x; logarithms of sums of exponentials read x twice
-// needs     every index < 2^31
+// needs     every index < 2^31; argreduce_vectors: R <= 2^24
 // source    ONNX operators ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceLogSum,
 //           ReduceLogSumExp, ReduceSumSquare, GlobalMaxPool, GlobalLpPool, ArgMax, ArgMin
 #include "kernel.cuh"
@@ -174,4 +174,31 @@ KERNEL(argreduce)(const float* __restrict__ x, long long* __restrict__ y, int R,
         place = is_more ? r : place;
     }
     y[i * y0 + j * y1 + k * y2 + l * y3] = place;
+}
+
+KERNEL(argreduce_vectors)(const float* __restrict__ x, long long* __restrict__ y, int R, int r0, int least, int last,
+                          int E0, int E1, int E2, int x1, int x2, int x3, int y1, int y2, int y3, int y_first,
+                          int z_first)
+{
+    int i = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
+    int j = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;
+    int z = blockIdx.z + z_first, l = z / E2, k = z - l * E2;
+    if (i >= E0 || j >= E1) return;
+    int there = E0 - i;
+    x += i + j * x1 + k * x2 + l * x3;
+    y += i + j * y1 + k * y2 + l * y3;
+    float sign = least ? -1.0f : 1.0f;
+    Vector<VECTOR> most = load_channels(x, there) * sign, place = splat<VECTOR>(0.0f);  // places: whole numbers
+    for (int r = 1; r < R; ++r) {
+        Vector<VECTOR> value = load_channels(x + r * r0, there) * sign, here = splat<VECTOR>((float)r);
+        for (int part = 0; part < VECTOR_PARTS(VECTOR); ++part) {
+            auto v = value.v[part], m = most.v[part];
+            auto is_more = (v > m) | ((v != v) & (m == m));
+            if (last) is_more = is_more | (v == m);
+            most.v[part] = is_more ? v : m;
+            place.v[part] = is_more ? here.v[part] : place.v[part];
+        }
+    }
+    UNROLL(16) for (int lane = 0; lane < VECTOR; ++lane)
+        if (lane < there) y[lane] = (long long)place[lane];
 }

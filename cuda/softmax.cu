@@ -10,6 +10,49 @@
 // needs     every index < 2^31; *_warp: blockDim.x = 32
 // source    ONNX operators Softmax, LogSoftmax, Hardmax
 #include "kernel.cuh"
+#include "channels.cuh"
+#include "functions.cuh"
+
+// A loop over a vector's lanes: a CPU compiler makes one instruction of it, a GPU's unrolls it.
+#ifdef MINICNN_HOST
+#define EACH_LANE
+#else
+#define EACH_LANE UNROLL(16)
+#endif
+
+// The largest of a group; neighbours in memory by vectors.
+VECTOR_FUNCTION float largest_of(const float* x, int R, int x_step) {
+    float largest = x[0];
+    int r = 0;
+    if (x_step == 1 && R >= VECTOR) {
+        Vector<VECTOR> most = load<VECTOR>(x);
+        for (r = VECTOR; r + VECTOR <= R; r += VECTOR) most = maximum(most, load<VECTOR>(x + r));
+        UNROLL(16) for (int lane = 0; lane < VECTOR; ++lane) largest = maximum(largest, most[lane]);
+    }
+    for (; r < R; ++r) largest = maximum(largest, x[r * x_step]);
+    return largest;
+}
+
+// The sum of exp(x - largest), each kept in y where there is one.
+VECTOR_FUNCTION float sum_of_shares(const float* x, float* y, int R, int x_step, int y_step, float largest) {
+    float sum = 0.0f;
+    int r = 0;
+    if (x_step == 1 && (y == nullptr || y_step == 1)) {
+        float sums[VECTOR] = {}, shares[VECTOR];
+        for (; r + VECTOR <= R; r += VECTOR) {
+            EACH_LANE for (int lane = 0; lane < VECTOR; ++lane) shares[lane] = exponential(x[r + lane] - largest);
+            EACH_LANE for (int lane = 0; lane < VECTOR; ++lane) sums[lane] += shares[lane];
+            if (y) store(y + r, load<VECTOR>(shares));
+        }
+        UNROLL(16) for (int lane = 0; lane < VECTOR; ++lane) sum += sums[lane];
+    }
+    for (; r < R; ++r) {
+        float share = exponential(x[r * x_step] - largest);
+        sum += share;
+        if (y) y[r * y_step] = share;
+    }
+    return sum;
+}
 
 KERNEL(softmax)(const float* x, float* y, int R, int x_step, int y_step, int E0, int E1, int E2, int x0, int x1, int x2,
                 int x3, int y0, int y1, int y2, int y3, int y_first, int z_first)
@@ -20,14 +63,7 @@ KERNEL(softmax)(const float* x, float* y, int R, int x_step, int y_step, int E0,
     if (i >= E0 || j >= E1) return;
     x += i * x0 + j * x1 + k * x2 + l * x3;
     y += i * y0 + j * y1 + k * y2 + l * y3;
-    float largest = x[0];
-    for (int r = 1; r < R; ++r) largest = maximum(largest, x[r * x_step]);
-    float sum = 0;
-    for (int r = 0; r < R; ++r) {
-        float share = expf(x[r * x_step] - largest);
-        sum += share;
-        y[r * y_step] = share;
-    }
+    float sum = sum_of_shares(x, y, R, x_step, y_step, largest_of(x, R, x_step));
     for (int r = 0; r < R; ++r) y[r * y_step] /= sum;
 }
 
@@ -63,10 +99,7 @@ KERNEL(logsoftmax)(const float* x, float* y, int R, int x_step, int y_step, int 
     if (i >= E0 || j >= E1) return;
     x += i * x0 + j * x1 + k * x2 + l * x3;
     y += i * y0 + j * y1 + k * y2 + l * y3;
-    float largest = x[0];
-    for (int r = 1; r < R; ++r) largest = maximum(largest, x[r * x_step]);
-    float sum = 0;
-    for (int r = 0; r < R; ++r) sum += expf(x[r * x_step] - largest);
+    float largest = largest_of(x, R, x_step), sum = sum_of_shares(x, nullptr, R, x_step, y_step, largest);
     float logarithm = logf(sum);
     for (int r = 0; r < R; ++r) y[r * y_step] = x[r * x_step] - largest - logarithm;
 }

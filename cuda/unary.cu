@@ -4,7 +4,7 @@
 // layout    `rows` rows of `width` neighbouring elements, x_stride and y_stride elements apart; y may be x
 // mapping   thread x: place in the row; y: row
 // cost      1 to some 40 operations and two elements of memory (float: 8 bytes) an element
-// needs     rows * stride < 2^31. ELEMENT (elements.cuh): float or half; abs, neg, sign: integers too
+// needs     rows * stride < 2^31. ELEMENT (elements.cuh): float or half; abs, neg, sign: integers too; not: bool
 // source    ONNX operators of these names
 #include "kernel.cuh"
 #include "elements.cuh"
@@ -238,4 +238,10 @@ KERNEL(unary_atanh)(const Number* x, Number* y, int rows, int width, int x_strid
 {
     FIND_ROW
     y[i] = atanhf(v);
+}
+
+KERNEL(unary_not)(const Number* x, Number* y, int rows, int width, int x_stride, int y_stride, int y_first)
+{
+    FIND_ROW
+    y[i] = v == 0;
 }

@@ -58,7 +58,9 @@ def _check_layer(layer: Layer, before: dict[str, np.ndarray], after: dict[str, n
         if problem.epilogue != Epilogue():
             bound = epilogue.bound(problem.epilogue, exact, bound, residual)
             exact = epilogue.reference(problem.epilogue, exact, residual)
-    return _compared(blank, found, np.asarray(exact), bound)
+    exact = np.asarray(exact)
+    variant = next(v for v in problem.operator.variants() if v.name == layer.variant)
+    return _compared(blank, found, exact, variant.spread(np.broadcast_to(bound, exact.shape)))
 
 
 def _compared(blank: Checked, found: np.ndarray, exact: np.ndarray, bound: np.ndarray | float) -> Checked:

@@ -152,7 +152,7 @@ def _static(able: list[Variant], problem: Problem) -> tuple[Variant, str]:
     """The last rung that doesn't decline; the reason names the rungs above it and what they say."""
     if len(able) == 1:
         return able[0], "the only one that applies"
-    declined = []
+    declined: list[str] = []
     for variant in reversed(able):
         why = variant.declines(problem)
         if not why:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minicnn.errors import InputError, MinicnnError, OutputError
+from minicnn.errors import ClosureError, InputError, MinicnnError, OutputError
 from minicnn.version import VERSION
 
 if TYPE_CHECKING:
     from minicnn.engine import Engine, Model
 
 SEED = 0  # of random inputs
-DEFAULT_REPEAT = 10
 INTERRUPTED = 130
 
 
@@ -75,8 +74,22 @@ def _parser() -> argparse.ArgumentParser:
         "--repeat",
         type=_positive,
         metavar="N",
-        default=DEFAULT_REPEAT,
-        help="timed repetitions (%(default)s)",
+        help="timed repetitions (default: until the median is known to 1 %%, or 5 seconds)",
+    )
+    infer.add_argument("--seconds", type=_seconds, metavar="S", help="measure no longer than that")
+    infer.add_argument(
+        "--sampling", action="store_true", help="profile a run now and then alone: costs less than 1 %%"
+    )
+    infer.add_argument("--gaps", action="store_true", help="idle time between layers too, by more events")
+    infer.add_argument(
+        "--contexts", action="store_true", help="each layer alone too, with warm and with emptied caches"
+    )
+    infer.add_argument("--energy", action="store_true", help="each layer's energy too, where readable")
+    infer.add_argument(
+        "--require-closure",
+        type=_share,
+        metavar="2%",
+        help="exit with 3 if more of the caller's clock than that is claimed by nobody, or by two",
     )
     infer.add_argument(
         "--record", metavar="FILE.h5", help="the record (default: MODEL.h5 in the current folder)"
@@ -91,11 +104,20 @@ def _parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser("plan", help="layers, variants, steps and memory; needs no device")
     _model_arguments(plan)
+    plan.add_argument(
+        "--threads", type=_positive, metavar="N", help="of the host device it is for (default: all processors)"
+    )
     plan.set_defaults(run=_plan)
 
     report = commands.add_parser("report", help="the table of a recorded run")
     report.add_argument("record", metavar="run.h5")
     report.set_defaults(run=_report)
+
+    tune = commands.add_parser("tune", help="time the variants of every distinct layer, keep the winners")
+    _model_arguments(tune)
+    tune.add_argument("--device", default="auto", help="auto (default), host, cuda, cuda:N")
+    tune.add_argument("--threads", type=_positive, metavar="N", help="of the host device (default: all)")
+    tune.set_defaults(run=_tune)
 
     doctor = commands.add_parser(
         "doctor", help="devices, compilers, libraries, caches; and how to get what is missing"
@@ -125,6 +147,24 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-fallback", action="store_true", help="refuse operators without a kernel of ours"
     )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 < value <= 1:
+        raise ValueError(text)
+    return value
+
+
+_seconds.__name__ = "number above 0"
+_share.__name__ = "share such as 2%"  # argparse names the types in its messages
 
 
 def _positive(text: str) -> int:
@@ -215,12 +255,23 @@ def _infer(options: argparse.Namespace) -> None:
         record = engine.profile(
             first,
             repeat=options.repeat,
+            seconds=options.seconds,
+            sampling=options.sampling,
+            gaps=options.gaps,
+            contexts=options.contexts,
+            energy=options.energy,
             record=record_path,
             command=f"python -m minicnn {shlex.join(sys.argv[1:])}",
             seed=SEED if feeds.is_random else None,
             progress=True,
         )
     table.print_record(record)
+    if options.require_closure is not None and not abs(record.closure_residual) <= options.require_closure:
+        raise ClosureError(
+            "the layers' times don't close with the caller's clock",
+            expected=f"at most {options.require_closure:.1%} of it unattributed",
+            found=f"{record.closure_residual:.1%}",
+        )
 
 
 class _Feeds:
@@ -379,7 +430,7 @@ def _print_check(engine: Engine, inputs: dict[str, np.ndarray]) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from minicnn.engine import Options
+    from minicnn.engine import Options, host_target
     from minicnn.report import lists
 
     chosen = Options(
@@ -388,7 +439,31 @@ def _plan(options: argparse.Namespace) -> None:
         precision=options.precision,
         fallback=not options.no_fallback,
     )
-    lists.print_plan(_load(options).make_plan(options=chosen))
+    target = host_target(options.threads)
+    lists.print_plan(_load(options).make_plan(options=chosen, target=target))
+
+
+def _tune(options: argparse.Namespace) -> None:
+    from minicnn import choose
+    from minicnn.device import open_device
+    from minicnn.engine import Options, target_of
+    from minicnn.report import lists
+    from minicnn.tune import tune
+
+    model = _load(options)
+    device = open_device(options.device, threads=options.threads)
+    try:
+        chosen = Options(fuse=options.fuse == "all", precision=options.precision)
+        target = target_of(device)
+        plan = model.make_plan(options=chosen, target=target)
+        races = []
+        for race in tune(plan, device):
+            races.append(race)
+            lists.print_race(race)
+    finally:
+        device.close()
+    if races:
+        print(f"kept in {choose.save_measured(target, {race.key: race.winner for race in races})}")
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -141,6 +141,18 @@ def target_of(device: Device) -> Target:
     return Target(kind=info.kind, name=info.name, architecture=info.architecture, threads=info.threads)
 
 
+def host_target(threads: int | None = None) -> Target:
+    """This machine's processor as a plan's target, no device opened."""
+    from minicnn.device import host
+
+    return Target(
+        kind="host",
+        name=host.processor_name(),
+        architecture=host.cpu_level(),
+        threads=threads or host.usable_cores(),
+    )
+
+
 class Engine:
     """A model on a device. Plans once for each set of input shapes and keeps them all.
 

@@ -61,3 +61,9 @@ class DeviceError(MinicnnError):
 
 class BuildError(DeviceError):
     """A kernel that didn't compile, or a compiler that is missing."""
+
+
+class ClosureError(MinicnnError):
+    """The layers' times and the caller's clock are further apart than was asked for."""
+
+    exit_code = 3

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper, shape_inference, version_converter
 
 from minicnn.errors import ModelError, ShapeError, UnsupportedError
 from minicnn.graph import Dim, Graph, Node, TensorType
+from minicnn.suppression import non_max_suppression
 
 REFUSED = frozenset(
     "Conv ConvInteger ConvTranspose DeformConv QLinearConv MaxPool AveragePool LpPool GlobalMaxPool "
@@ -102,6 +103,9 @@ def function(node: Node, graph: Graph) -> Callable[..., Arrays]:
         raise UnsupportedError("an operator that never falls back", node=node.name, operator=node.op)
     if node.op == "Scan" and graph.opset < 9:  # onnx can't convert it either
         raise UnsupportedError("Scan with a batch axis, as in opset 8", node=node.name, operator=node.op)
+    if node.op == "NonMaxSuppression" and not node.domain:
+        centred = node.attributes.get("center_point_box", 0) == 1
+        return lambda *arrays: (non_max_suppression(*arrays, is_centred=centred),)
     older = {op for op, since in _MEANING_SINCE.items() if graph.opset < since}
     if _holds(_graphs_of(node), older):
         facts = {"node": node.name, "operator": node.op, "found": f"opset {graph.opset}"}

@@ -1,29 +1,40 @@
-"""Repetitions of a run, timed and recorded: plain and profiled in turn, the warm-up kept and flagged."""
+"""Repetitions of a run, timed and recorded: plain and profiled in turn, until they say enough.
+
+What is attributed to layers is held against the caller's clock. A plain run's wall time is claimed by the
+transfers, by the engine (as far as its own clock sees it, outside transfers and layers), and by the layers as
+the *profiled* run of the same repetition gives them; the plain run's own two events claim nothing. So what
+profiling adds, what the boundaries miss and what nobody measured all stay in `unattributed_us`.
+"""
 
 from __future__ import annotations
 
-import datetime
-import hashlib
-import importlib.metadata
-import os
-import platform
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from minicnn.device.base import Device, DeviceInfo
+from minicnn import describe, machine, stats, steady
+from minicnn.calibrate import cache_flush, calibrate
+from minicnn.describe import RunFacts
+from minicnn.device.base import Device
 from minicnn.execute import Executable, Timing
-from minicnn.graph import Graph
 from minicnn.plan import Layer
 from minicnn.progress import progress_bar
-from minicnn.record import LayerFacts, RunRecord
-from minicnn.step import Operand
+from minicnn.record import RunRecord
 from minicnn.store import Recorder
-from minicnn.version import VERSION
 
-WARMUP = 2  # repetitions before the steady state
+LEAD = 2  # repetitions beyond those asked for, since a few at the start are warm-up
+SPARE = 100  # at most so many more, where the warm-up is longer
+LEAST, MOST = 12, 500  # repetitions, where their number isn't given
+NARROW = 0.01  # half the interval over the median: then that is known well enough
+SECONDS = 5.0  # at most, where neither repetitions nor seconds are given
+PAIRS = 10  # sampling: repetitions with both runs, out of which the overhead is found
+SAMPLING_COST = 0.01  # of the time, at most
+RAREST = 100  # sampling: at least one run in so many is profiled
 
 
 class Runnable(Protocol):
@@ -35,129 +46,237 @@ class Runnable(Protocol):
     @property
     def layers(self) -> tuple[Layer, ...]: ...
 
-    def timed_run(
-        self, inputs: Mapping[str, np.ndarray], *, profiled: bool
-    ) -> tuple[dict[str, np.ndarray], Timing]: ...
+
+Run = Callable[[bool, bool], Timing]  # (profiled, gaps): one run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Procedure:
+    """How to measure; the fields as `Engine.profile` explains them."""
+
+    repeat: int | None = None
+    seconds: float | None = None
+    sampling: bool = False
+    gaps: bool = False
+    contexts: bool = False
+    energy: bool = False
+
+    @property
+    def capacity(self) -> int:
+        """The most repetitions there can be."""
+        if self.repeat is None:
+            return MOST + (PAIRS if self.sampling else 0)
+        return self.repeat + LEAD + min(self.repeat, SPARE) + (PAIRS if self.sampling else 0)
 
 
 def profile(
     chain: Runnable,
+    run: Run,
     inputs: Mapping[str, np.ndarray],
     *,
     device: Device,
-    graph: Graph,
-    precision: str,
-    repeat: int,
+    procedure: Procedure,
+    facts: RunFacts,
     path: Path | None,
-    command: str,
-    seed: int | None,
     progress: bool,
 ) -> RunRecord:
-    """WARMUP + `repeat` repetitions, each a plain and a profiled run.
-
-    Not here  gaps, closure, overhead: their places in the record stay NaN
-    """
-    before = process_bytes()
-    chain.timed_run(inputs, profiled=True)  # plans the segments whose shapes only a run tells
+    """Calibrates, repeats until the procedure is satisfied, and says how far the numbers can be trusted."""
+    calibration = calibrate(device)
+    before = machine.process_bytes()
+    run(True, procedure.gaps)  # plans the segments whose shapes only a run tells
     executables = list(chain.segments)
-    touched = sum(e.touched_bytes(inputs) for e in executables) if len(executables) == 1 else float("nan")
-    attributes = _attributes(device.info, graph, inputs, precision=precision, command=command, seed=seed)
-    attributes |= _memory(executables) | {"touched_peak_bytes": float(touched)}
-    facts = [layer_facts(layer) for layer in chain.layers]
-    repetitions = WARMUP + repeat
+    touched = math.nan
+    if len(executables) == 1:
+        touched = float(executables[0].touched_bytes(inputs))
+    attributes = describe.attributes(device, facts, inputs) | describe.memory(executables)
+    attributes |= asdict(calibration) | {"touched_peak_bytes": touched}
+    layers = [describe.layer_facts(layer) for layer in chain.layers]
     with (
-        Recorder(path, facts, repetitions, attributes) as recorder,
-        progress_bar("profiling", repetitions, shown=progress) as advance,
+        Recorder(
+            path, layers, procedure.capacity, attributes, describe.buffers(executables)
+        ) as recorder,
+        progress_bar("profiling", procedure.repeat and procedure.repeat + LEAD, shown=progress) as advance,
+        ExitStack() as stack,
     ):
-        for rep in range(repetitions):
-            _, plain = chain.timed_run(inputs, profiled=False)
-            _, profiled = chain.timed_run(inputs, profiled=True)
-            recorder.add(
-                rep,
-                time_us=profiled.layer_us,
-                plain_us=plain.device_us,
-                wall_us=plain.wall_us,
-                upload_us=plain.upload_us,
-                download_us=plain.download_us,
-                is_warmup=rep < WARMUP,
-            )
-            advance()
+        session = _Session(run, device, procedure, recorder, calibration.bracket_us)
+        if procedure.contexts and len(executables) == 1:
+            flush = stack.enter_context(cache_flush(device))
+            session.alone = lambda: executables[0].alone(inputs, flush)
+        session.repeat(advance)
         if device.info.kind == "host":
-            grown = (
-                process_bytes() - before + sum(e.plan.weight_bytes + e.plan.arena_bytes for e in executables)
-            )
+            grown = machine.process_bytes() - before
+            grown += sum(e.plan.weight_bytes + e.plan.arena_bytes for e in executables)
             recorder.set(allocated_peak_bytes=float(grown))
     return recorder.record
 
 
-def layer_facts(layer: Layer) -> LayerFacts:
-    """What the record says of a layer, from the plan alone."""
-    return LayerFacts(
-        name=layer.name,
-        op=layer.op,
-        nodes=layer.nodes,
-        variant=layer.variant,
-        reason=layer.reason,
-        kernel=tuple(str(step) for step in layer.steps),
-        macs=layer.cost.macs,
-        flops=layer.cost.flops,
-        bytes_min=layer.bytes_min,
-        bytes_moved=layer.bytes_moved,
-        live_bytes=layer.live_bytes,
-        workspace_bytes=layer.workspace_bytes,
-        fingerprint=hashlib.sha256(repr(layer.steps).encode()).hexdigest()[:16],
-        inputs=tuple(_described(o) for o in layer.inputs),
-        outputs=tuple(_described(o) for o in layer.outputs),
-        is_fallback=layer.is_fallback,
-    )
+class _Session:
+    """The repetitions of one record. `alone`, where set: each layer by itself, warm and cold."""
+
+    def __init__(
+        self, run: Run, device: Device, procedure: Procedure, recorder: Recorder, bracket_us: float
+    ):
+        self.alone: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
+        self._run, self._device = run, device
+        self._procedure, self._recorder = procedure, recorder
+        capacity = procedure.capacity
+        names = ("plain_us", "profiled_us", "wall_us", "profiled_wall_us", "unattributed_us", "read_us")
+        self._kept = {name: np.full(capacity, np.nan) for name in names}
+        self._claimed = math.nan  # by transfers and the engine, and the wall time, of the last plain run
+        self._wall = math.nan
+        self._bracket_us = bracket_us
+        self._boundaries = 0
+        self._host: list[float] = []  # the engine's own time in plain runs
+        self._every = 1
+        self._throttled: list[bool] = []
+
+    def repeat(self, advance: Callable[[], None]) -> None:
+        clock = self._device.clock_ns
+        start, load = clock(), machine.busy()
+        done = warmup = 0
+        for rep in range(self._procedure.capacity):
+            self._add(rep, warmup)
+            done = rep + 1
+            if self._procedure.sampling and done == PAIRS:
+                self._every = self._sampling_interval(done)
+            advance()
+            passed = (clock() - start) / 1e9
+            if self._is_checkpoint(done) or self._is_late(done, passed):
+                warmup = self._flag_warmup(done)
+                if self._is_late(done, passed) or self._is_enough(done, warmup):
+                    break
+        self._finish(done, warmup, load)
+
+    def _add(self, rep: int, warmup: int) -> None:
+        before = machine.preemptions()
+        values: dict[str, Any] = {"is_warmup": rep < max(warmup, LEAD if rep < LEAD else 0)}
+        is_paired = self._every == 1
+        is_profiled = is_paired or rep % self._every == 0
+        if is_paired and rep % 2:  # who comes second finds warmer caches: in turn
+            values |= self._profiled()
+            values |= self._plain()
+        else:
+            values |= {} if is_profiled and not is_paired else self._plain()
+            values |= self._profiled() if is_profiled else {}
+        if "time_us" in values:
+            values["unattributed_us"] = self._wall - self._claimed - float(values["time_us"].sum())
+        if self._procedure.gaps:
+            values["gap_us"] = self._run(True, True).gap_us
+        if self.alone is not None:
+            values["alone_warm_us"], values["alone_cold_us"] = self.alone()
+        values["preemptions"] = float(machine.preemptions() - before)
+        for name, samples in self._kept.items():
+            samples[rep] = values.get(name, math.nan)
+        values.pop("read_us", None)
+        throttled = self._device.is_throttled()
+        if throttled is not None:
+            self._throttled.append(throttled)
+        self._recorder.add(rep, **values)
+
+    def _plain(self) -> dict[str, Any]:
+        timing, wall_us = self._timed(profiled=False)
+        self._host.append(timing.host_us)
+        self._claimed, self._wall = timing.upload_us + timing.download_us + timing.host_us, wall_us
+        return {
+            "plain_us": timing.device_us,
+            "wall_us": wall_us,
+            "upload_us": timing.upload_us,
+            "download_us": timing.download_us,
+            "host_us": timing.host_us,
+        }
+
+    def _profiled(self) -> dict[str, Any]:
+        timing, wall_us = self._timed(profiled=True)
+        self._boundaries = timing.layer_us.size
+        return {"read_us": timing.host_us, "time_us": timing.layer_us, "profiled_us": timing.device_us,
+                "profiled_wall_us": wall_us}  # fmt: skip
+
+    def _timed(self, *, profiled: bool) -> tuple[Timing, float]:
+        """A run, and the caller's clock around it."""
+        clock = self._device.clock_ns
+        start = clock()
+        timing = self._run(profiled, False)
+        return timing, (clock() - start) / 1e3
+
+    def _whole(self, done: int) -> np.ndarray:
+        """First to last event of each repetition, plain where there was a plain run."""
+        plain, profiled = self._kept["plain_us"][:done], self._kept["profiled_us"][:done]
+        return np.where(np.isnan(plain), profiled, plain)
+
+    def _is_checkpoint(self, done: int) -> bool:
+        """Looked at rarely, since looking often and stopping at the first good sight would fool us."""
+        if self._procedure.repeat is not None:
+            return done >= self._procedure.repeat
+        return done >= LEAST and (done - LEAST) % max(LEAST // 2, done // 10) == 0
+
+    def _is_late(self, done: int, passed_s: float) -> bool:
+        if self._procedure.seconds is not None:
+            return passed_s >= self._procedure.seconds
+        return self._procedure.repeat is None and done >= LEAST and passed_s >= SECONDS
+
+    def _is_enough(self, done: int, warmup: int) -> bool:
+        if self._procedure.repeat is not None:
+            return done - warmup >= self._procedure.repeat
+        summary = stats.summary(self._whole(done)[warmup:])
+        half = (summary.interval.high - summary.interval.low) / 2
+        return summary.interval.is_bounded and half <= NARROW * summary.median
+
+    def _flag_warmup(self, done: int) -> int:
+        warmup = steady.warmup_length(self._whole(done))
+        if self._procedure.sampling:
+            warmup = max(warmup, min(PAIRS, done - 1))
+        self._recorder.flag("is_warmup", np.arange(done) < warmup)
+        return warmup
+
+    def _sampling_interval(self, done: int) -> int:
+        """One profiled run in so many costs less than SAMPLING_COST.
+
+        What a profiled run adds is reckoned from its parts, since its whole drowns in the noise of a few runs:
+        the boundaries' events, and on the engine's own clock the time to read them.
+        """
+        reading = stats.median(self._kept["read_us"][:done]) - stats.median(self._host[:done])
+        added = self._bracket_us * max(self._boundaries - 1, 0) + max(reading, 0.0)
+        share = added / stats.median(self._kept["wall_us"][:done])
+        return min(max(math.ceil(share / SAMPLING_COST), 2), RAREST)
+
+    def _finish(self, done: int, warmup: int, load: machine.Busy | None) -> None:
+        recorder, later = self._recorder, slice(warmup, done)
+        kept = {name: samples[:done] for name, samples in self._kept.items()}
+        numbers: dict[str, float] = {"profiled_every": self._every}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            walls = np.where(np.isnan(kept["wall_us"]), _shifted(kept["wall_us"]), kept["wall_us"])
+            shares = kept["unattributed_us"] / walls
+        closure = stats.summary(shares[later])
+        numbers |= _named("closure_residual", closure.median, closure.interval, 0.0)
+        numbers |= _named("profiling_overhead", *_overhead(kept, later), 1.0)
+        numbers |= _named("drift", *steady.drift(self._whole(done)[later]), 0.0)
+        now = machine.busy()
+        if load is not None and now is not None:
+            numbers["other_load"] = now.others_since(load)
+        if self._throttled:
+            numbers["throttled_share"] = float(np.mean(self._throttled))
+        is_outlier = np.zeros(done, bool)
+        is_outlier[later] = steady.outliers(self._whole(done)[later])
+        recorder.flag("is_outlier", is_outlier)
+        recorder.set(**numbers)
+        if done < self._procedure.capacity:
+            recorder.end_early()
 
 
-def process_bytes() -> int:
-    """Resident memory of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def _overhead(kept: Mapping[str, np.ndarray], which: slice) -> tuple[float, stats.Interval]:
+    """(median of profiled over plain wall time of neighbouring runs, its interval)"""
+    plain, profiled = kept["wall_us"], kept["profiled_wall_us"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = profiled / np.where(np.isnan(plain), _shifted(plain), plain)
+    summary = stats.summary(ratios[which])
+    return summary.median, summary.interval
 
 
-def _described(operand: Operand) -> str:
-    return f"{operand.name} {operand.dtype} {'x'.join(map(str, operand.shape))} {operand.layout.order}"
+def _shifted(samples: np.ndarray) -> np.ndarray:
+    """Each place holds the one before: a sampled run has its plain neighbour there."""
+    return np.concatenate(([np.nan], samples[:-1]))
 
 
-def _memory(executables: list[Executable]) -> dict[str, int]:
-    plans = [e.plan for e in executables]
-    return {
-        "live_peak_bytes": max(p.live_peak_bytes for p in plans),
-        "planned_peak_bytes": max(p.arena_bytes for p in plans),
-        "weights_bytes": sum(p.weight_bytes for p in plans),
-        "inputs_bytes": plans[0].bytes_of("input"),
-        "outputs_bytes": plans[-1].bytes_of("output"),
-        "activations_bytes": sum(p.bytes_of("activation") for p in plans),
-        "workspaces_bytes": sum(p.bytes_of("workspace") for p in plans),
-    }
-
-
-def _attributes(
-    info: DeviceInfo,
-    graph: Graph,
-    inputs: Mapping[str, np.ndarray],
-    *,
-    precision: str,
-    command: str,
-    seed: int | None,
-) -> dict[str, object]:
-    versions = {"minicnn": VERSION, "python": platform.python_version(), "system": platform.platform()}
-    versions |= {package: importlib.metadata.version(package) for package in ("numpy", "onnx", "h5py")}
-    return {
-        "model_file": graph.file,
-        "model_sha256": graph.sha256,
-        "command": command,
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "precision": precision,
-        "input_types": {name: f"{a.dtype} {'x'.join(map(str, a.shape))}" for name, a in inputs.items()},
-        "device": info.name,
-        "device_kind": info.kind,
-        "device_architecture": info.architecture,
-        "device_memory_bytes": info.memory_bytes,
-        "threads": info.threads,
-        "versions": versions | dict(info.versions),
-        "seeds": {} if seed is None else {"input": seed},
-    }
+def _named(name: str, value: float, interval: stats.Interval, base: float) -> dict[str, float]:
+    bounds = (interval.low, interval.high) if interval.is_bounded else (math.nan, math.nan)
+    return {name: value - base, f"{name}_low": bounds[0] - base, f"{name}_high": bounds[1] - base}

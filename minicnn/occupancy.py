@@ -1,10 +1,10 @@
-"""How many blocks of a launch a GPU's multiprocessor (SM) holds at a time, and what keeps it from holding more.
+"""How many blocks of a launch a GPU's multiprocessor (SM) holds at a time, and what keeps it from more.
 
-A warp can wait for memory at no cost as long as another is there to run, so few resident warps are a reason for
-a kernel to be slow, and many of them no promise that it is fast.
+A warp can wait for memory at no cost as long as another is there to run, so few resident warps are a reason
+for a kernel to be slow, and many of them no promise that it is fast.
 
-Source    CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (the limits); NVIDIA's
-          occupancy calculator as published in cuda_occupancy.h (how registers and shared memory are handed out)
+Source    limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; how registers
+          and shared memory are handed out: NVIDIA's calculator as published in cuda_occupancy.h
 Not here  clusters; kernels with several named barriers
 """
 

@@ -7,6 +7,7 @@ Runs before fusion, which sees a single consumer then where there were two. Expo
     x * Tanh(Softplus(x))                   Mish
     x * (Erf(x / sqrt(2)) + 1) * 0.5        Gelu
     ReduceMean over all pixels, kept as one GlobalAveragePool
+    Reshape, Transpose, Reshape             ChannelShuffle
 and order factors as they like; a division by a constant is a factor, too.
 """
 
@@ -65,6 +66,8 @@ class _Finder:
             return None
         if node.op == "ReduceMean":
             return self._mean(node)
+        if node.op == "Reshape":
+            return self._shuffle(node)
         if node.op not in ("Mul", "Div"):
             return None
         scale, factors, inner = self._factors(node)
@@ -82,6 +85,23 @@ class _Finder:
         if rank < 3 or 0 in x.extents or operator.reduced(rank) != tuple(range(2, rank)):
             return None
         return _Match(op="GlobalAveragePool", x=node.inputs[0], attributes={})
+
+    def _shuffle(self, node: Node) -> _Match | None:
+        """node: a Reshape that joins channels which another has split, behind a Transpose of the parts."""
+        transpose = self._inner(node.inputs[0], "Transpose")
+        split = None if transpose is None else self._inner(transpose.inputs[0], "Reshape")
+        if transpose is None or split is None:
+            return None
+        x, parts = (self.graph.types.get(name) for name in (split.inputs[0], split.outputs[0]))
+        known = self.graph.types[node.outputs[0]]
+        if x is None or parts is None or x != known or not parts.is_known or x.dtype != "float32":
+            return None
+        N, *rest = parts.extents
+        is_split = len(rest) >= 2 and x.extents == (N, rest[0] * rest[1], *rest[2:])
+        if not is_split or transpose.attributes.get("perm") != (0, 2, 1, *range(3, len(parts.extents))):
+            return None
+        inner = (transpose.outputs[0], split.outputs[0])
+        return _Match(op="ChannelShuffle", x=split.inputs[0], inner=inner, attributes={"group": rest[0]})
 
     def _function(self, scale: float, factors: list[str], tolerance: float) -> _Match | None:
         def is_near(value: float | None, wanted: float) -> bool:

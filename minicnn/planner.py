@@ -151,7 +151,7 @@ class _Planner:
         outputs = tuple(self._operand(name) for name in node.outputs if name and _is_known(self.graph, name))
         try:
             bound = registry.bind(node, self.graph)
-            self._check_outputs(node, bound)
+            bound.infer(node, self.graph.types)  # for what it refuses
         except UnsupportedError as error:
             return self._fall_back(node, outputs, error)
         try:
@@ -180,17 +180,6 @@ class _Planner:
         except MinicnnError as error:
             raise error.at(file=self.graph.file, node=node.name, operator=node.op) from None
         return Chosen(node=node, problem=problem, variant=choice.variant, reason=choice.reason, orders=orders)
-
-    def _check_outputs(self, node: Node, bound: registry.Bound) -> None:
-        """Whether the operator does what this node asks of it, which it says where it infers types.
-
-        Raises    UnsupportedError
-        """
-        inputs = bound.inputs[:-1] if node.epilogue.has_residual else bound.inputs
-        types = bound.operator.infer(*(self.graph.types[name] if name else None for name in inputs))
-        beyond = [name for name in node.outputs[len(types) :] if name]
-        if beyond:
-            raise UnsupportedError("an output that isn't computed", tensor=", ".join(beyond))
 
     def _fall_back(self, node: Node, outputs: tuple[Operand, ...], why: UnsupportedError) -> Chosen:
         why.at(file=self.graph.file, node=node.name, operator=node.op)

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from minicnn import tiling
 from minicnn.errors import ShapeError
-from minicnn.geometry import Shape, Window
+from minicnn.geometry import Shape, Window, round_up, window
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Cost, Orders, Problem, Variant
-from minicnn.step import Kernel, Step
+from minicnn.step import Kernel, Operand, Step
 from minicnn.window import Windowed, two_axes, volume_arguments, window_arguments
 
 
@@ -39,7 +39,7 @@ class Pooling(Windowed):
         return self.windows(shape[2:], self.kernel_shape, ceil_mode=bool(self.ceil_mode))
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Nhwc(), Volume())
+        return (Direct(), Nhwc(), Volume(), Planes())
 
     def cost(self, problem: Problem) -> Cost:
         return Cost(flops=math.prod(problem.y.shape) * math.prod(self.kernel_shape))
@@ -96,6 +96,66 @@ class Volume(Variant):
         )
 
 
+class Planes(Volume):
+    """Every plane of a volume as an image, then its depth against its pixels as another: the largest, the
+    mean and the norm of a window can be had one axis after the other. A vector of channels a thread."""
+
+    name = "planes"
+
+    def orders(self, problem: Problem) -> Orders:
+        return Orders(inputs=("NHWC",), outputs=("NHWC",))
+
+    def workspace_bytes(self, problem: Problem) -> int:
+        N, C, D = problem.x.shape[:3]
+        return 4 * N * D * math.prod(problem.y.shape[3:]) * round_up(C, tiling.VECTOR)
+
+    def steps(self, problem: Problem) -> tuple[Step, ...]:
+        x, y, workspace = problem.x, problem.y, problem.workspace
+        assert workspace is not None
+        depth, vertical, horizontal = problem.operator.pooled(x.shape)
+        N, C, D = x.shape[:3]
+        between = round_up(C, tiling.VECTOR)
+        pixels = window(
+            extent=vertical.out * horizontal.out,
+            kernel=1,
+            stride=1,
+            dilation=1,
+            pads=(0, 0),
+            auto_pad="NOTSET",
+        )
+        across = _nhwc_launch(
+            problem, (vertical, horizontal), x, workspace, images=N * D, strides=(x.pixel_stride, between)
+        )
+        along = _nhwc_launch(
+            problem, (depth, pixels), workspace, y, images=N, strides=(between, y.pixel_stride)
+        )
+        return across + along
+
+
+def _nhwc_launch(
+    problem: Problem,
+    windows: tuple[Window, Window],
+    x: Operand,
+    y: Operand,
+    *,
+    images: int,
+    strides: tuple[int, int],
+) -> tuple[Step, ...]:
+    """strides: elements from pixel to pixel of x and y; channels are those of the problem's x and y."""
+    pool, (P, Q) = problem.operator, (one.out for one in windows)
+    channels = min(problem.x.channels_padded, problem.y.channels_padded)
+    return launch(
+        Kernel(file=f"{pool.stem}.cu", entry=f"{pool.stem}_nhwc"),
+        **tiling.vectors(channels=channels, rows=Q, planes=images * P),
+        x=x,
+        y=y,
+        C=channels,
+        x_stride=strides[0],
+        y_stride=strides[1],
+        **pool.kernel_arguments(windows),
+    )
+
+
 class Nhwc(_Flat):
     """A vector of channels a thread."""
 
@@ -105,17 +165,8 @@ class Nhwc(_Flat):
         return Orders(inputs=("NHWC",), outputs=("NHWC",))
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
-        x, y, pool = problem.x, problem.y, problem.operator
-        windows = two_axes(pool.pooled(x.shape))
-        P, Q = (one.out for one in windows)
-        channels = min(x.channels_padded, y.channels_padded)
-        return launch(
-            Kernel(file=f"{pool.stem}.cu", entry=f"{pool.stem}_nhwc"),
-            **tiling.vectors(channels=channels, rows=Q, planes=x.shape[0] * P),
-            x=x,
-            y=y,
-            C=channels,
-            x_stride=x.pixel_stride,
-            y_stride=y.pixel_stride,
-            **pool.kernel_arguments(windows),
+        x, y = problem.x, problem.y
+        windows = two_axes(problem.operator.pooled(x.shape))
+        return _nhwc_launch(
+            problem, windows, x, y, images=x.shape[0], strides=(x.pixel_stride, y.pixel_stride)
         )

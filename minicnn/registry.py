@@ -24,7 +24,7 @@ import numpy as np
 
 from minicnn.errors import UnsupportedError
 from minicnn.geometry import PLAIN
-from minicnn.graph import Epilogue, Graph, Node
+from minicnn.graph import Epilogue, Graph, Node, TensorType
 from minicnn.step import Operand, Step
 
 T = TypeVar("T", bound=type)
@@ -221,6 +221,19 @@ class Bound:
     operator: Any
     inputs: tuple[str, ...]
     fuses: tuple[str, ...]
+
+    def infer(self, node: Node, types: Mapping[str, TensorType]) -> tuple[TensorType, ...]:
+        """Types of the node's outputs from those of its inputs.
+
+        Raises    UnsupportedError: something the operator doesn't do, or an output it doesn't compute
+                  ShapeError: shapes that don't fit together
+        """
+        inputs = self.inputs[:-1] if node.epilogue.has_residual else self.inputs
+        found = self.operator.infer(*(types[name] if name else None for name in inputs))
+        beyond = [name for name in node.outputs[len(found) :] if name]
+        if beyond:
+            raise UnsupportedError("an output that isn't computed", tensor=", ".join(beyond))
+        return found
 
 
 def bind(node: Node, graph: Graph) -> Bound:

@@ -186,12 +186,9 @@ class _Walk:
         nothing: tuple[TensorType | None, ...] = (None,) * len(node.outputs)
         try:
             bound = registry.bind(node, self.graph)
-            inputs = bound.inputs[:-1] if node.epilogue.has_residual else bound.inputs
-            if not self._knows(inputs):
+            if not self._knows(bound.inputs):
                 return nothing
-            types = bound.operator.infer(*(self.types[name] if name else None for name in inputs))
-            if not any(node.outputs[len(types) :]):
-                return (*types, *nothing)[: len(nothing)]
+            return (*bound.infer(node, self.types), *nothing)[: len(nothing)]
         except UnsupportedError:
             pass  # whether the node may run at all is the planner's to say
         except (TypeError, ValueError, ArithmeticError, LookupError) as error:

@@ -265,11 +265,13 @@ class Recorder:
         """A flag of the repetitions so far that only later ones tell: is_warmup, is_outlier."""
         if SAMPLES[name].dtype != "bool":
             raise TypeError(f"{name} is no flag")
-        self._samples[name][: len(is_so)] = is_so
+        stored = self._samples[name][: len(is_so)]
+        changed = np.flatnonzero(stored != is_so)
+        stored[:] = is_so
         if self._descriptor is not None:
             try:
-                for rep, value in enumerate(np.asarray(is_so, bool)):
-                    _write(self._descriptor, value.tobytes(), self._rows[name].offset(rep))
+                for rep in changed:
+                    _write(self._descriptor, stored[rep].tobytes(), self._rows[name].offset(int(rep)))
             except OSError as error:
                 raise _output_error(self.partial, error) from None
 
@@ -284,6 +286,9 @@ class Recorder:
     def end_early(self) -> None:
         """No more repetitions: the record will have the finished ones alone."""
         self._is_cut = True
+        kept = np.flatnonzero(self._finished)
+        self._samples = {name: values[kept] for name, values in self._samples.items()}
+        self._finished = self._finished[kept]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -310,9 +315,6 @@ class Recorder:
 
     def _replace_by_cut(self, path: Path) -> None:
         """Fewer rows are another layout, so another file, and only then is FILE.partial given up."""
-        kept = np.flatnonzero(self._finished)
-        self._samples = {name: values[kept] for name, values in self._samples.items()}
-        self._finished = self._finished[kept]
         cut = path.with_name(path.name + ".cut")
         try:
             descriptor = os.open(cut, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -551,7 +553,9 @@ def _decode(quantity: Quantity, stored: Any) -> Any:
         return tuple(json.loads(stored))
     if quantity.dtype == "mapping":
         return dict(json.loads(stored))
-    return {"text": str, "bool": bool, "int64": int, "float64": float}[quantity.dtype](stored)
+    if quantity.dtype == "float64":
+        return math.nan if stored != stored else float(stored)  # one NaN for all, so that facts compare equal
+    return {"text": str, "bool": bool, "int64": int}[quantity.dtype](stored)
 
 
 def _record(

@@ -1,8 +1,8 @@
 """Timing the variants of every distinct layer, and keeping the winners for `choose`.
 
-A layer's candidates run in turn, each behind a pass over memory that empties the caches, as inside a network:
-timed hot, another order of loops wins. A candidate leaves the race once the interval of its times lies above the
-leader's.
+A layer's candidates run in turn, each behind a pass over memory that empties the caches, as inside a
+network: timed hot, another order of loops wins. A candidate leaves the race once the interval of its times
+lies above the leader's.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def tune(plan: Plan, device: Device) -> Iterator[Race]:
 
 def candidates(problem: Problem) -> list[Variant]:
     """All forms of all variants that read and write the layouts that the problem's tensors have."""
-    found = []
+    found: list[Variant] = []
     for variant in able_variants(problem):
         orders = variant.orders(problem)
         operands = (*_paired(problem.inputs, orders.inputs), *_paired(problem.outputs, orders.outputs))

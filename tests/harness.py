@@ -86,7 +86,9 @@ def _refusal(variant: Variant, problem: Problem) -> str:
 def grids(*ops: str) -> tuple[str, list[Any]]:
     """As `grid`, of operators that share a file; `op` is the first parameter."""
     parameters = [
-        pytest.param(op, *one.values, id=f"{op}-{one.id}", marks=one.marks) for op in ops for one in grid(op)[1]
+        pytest.param(op, *one.values, id=f"{op}-{one.id}", marks=one.marks)
+        for op in ops
+        for one in grid(op)[1]
     ]
     return "op, case, variant, device", parameters
 

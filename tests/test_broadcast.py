@@ -1,4 +1,4 @@
-"""Add, Sub, Mul, Div, Sum and PRelu: every variant against the definition, and that against onnxruntime."""
+"""Arithmetic of two or more operands: every variant against the definition, and that against onnxruntime."""
 
 import harness
 import pytest
@@ -7,7 +7,7 @@ from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.broadcast import Add, PRelu, Sum
 
-OPERATORS = ("Add", "Sub", "Mul", "Div", "Sum", "PRelu")
+OPERATORS = ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Sum", "Mean", "Max", "Min")
 ALL = [pytest.param(op, *p.values, id=f"{op}-{p.id}") for op in OPERATORS for p in harness.grid(op)[1]]
 BEFORE_ONNXRUNTIME = {"add, at an axis", "prelu, a list of slopes"}  # opset 6: it starts at 7
 WITNESSED = [(op, case) for op in OPERATORS for case in harness.cases(op) if case not in BEFORE_ONNXRUNTIME]

@@ -1,11 +1,16 @@
 """Conv: variants against the definition, the definition against onnxruntime, refusals."""
 
+from dataclasses import replace
+
 import harness
 import pytest
 
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.ops.conv import CASES, Conv
+from minicnn.ops.conv_tiled import Tiled, cover
+from minicnn.ops.conv_winograd import Winograd
+from minicnn.registry import Target
 
 
 @pytest.mark.parametrize(*harness.grid("Conv"))
@@ -61,6 +66,43 @@ def test_variants_say_why_not(case, variant, reason):
     problem = harness.problem("Conv", case)
     (chosen,) = (v for v in problem.operator.variants() if v.name == variant)
     assert reason in chosen.applies(problem)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name.startswith("3x3")])
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_winograd_keeps_the_bound_of_the_definition_too(case, outputs, monkeypatch):
+    """Not only that of the worst output of a tile: what lets `choose` take it unasked."""
+    monkeypatch.setattr(Winograd, "spread", lambda self, errors: errors)
+    monkeypatch.setattr(harness, "_with_nan", lambda case, arrays: None)
+    harness.check("Conv", case, f"winograd{outputs}")
+
+
+def test_winograd_declines_where_windows_see_little_but_pads():
+    problem = harness.problem("Conv", "pads wider than the input")
+    assert "pads" in Winograd(outputs=4).declines(problem)
+
+
+@pytest.mark.parametrize("vectors", range(1, 40))
+@pytest.mark.parametrize("widest", [1, 4])
+def test_blocks_cover_all_channels_once(vectors, widest):
+    parts = cover(vectors, widest)
+    assert [part.first for part in parts] == [0, *(part.end for part in parts)][: len(parts)]
+    assert parts[-1].end == vectors
+    assert sum(part.blocks for part in parts) == -(-vectors // widest)
+    assert max(part.vectors for part in parts) <= widest
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+@pytest.mark.parametrize("architecture", ["x86-64-v3", "x86-64-v2", "armv8-a"])
+def test_narrow_processors_get_tiles_that_fit(outputs, architecture):
+    problem = harness.problem("Conv", "3x3, tails in tiles and channels")
+    problem = replace(problem, target=Target(architecture=architecture))
+    for variant in (Tiled(), Winograd(outputs=outputs)):
+        packings = variant.packings(problem)
+        packed = replace(problem.inputs[1], shape=packings[1].shape)
+        ready = replace(problem, inputs=(problem.inputs[0], packed, *problem.inputs[2:]))
+        tiles = [dict(step.kernel.defines) for step in variant.steps(ready)]
+        assert all(tile["VECTORS"] == 1 and tile["PIXELS"] <= 6 for tile in tiles)
 
 
 def test_slabs_bound_the_workspace():

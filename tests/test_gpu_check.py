@@ -1,4 +1,4 @@
-"""tools/gpu_check.py: rehearsed under the real PyCUDA on a simulated GPU, killed and gone on with; its table."""
+"""tools/gpu_check.py, rehearsed under the real PyCUDA on a simulated GPU: killed, gone on with; its table."""
 
 from __future__ import annotations
 

@@ -24,6 +24,10 @@ CONFIGURATIONS = [
     {"variants": {"conv": "im2col"}},
     {"variants": {"conv": "gemm1x1"}},
     {"variants": {"conv": "depthwise"}},
+    {"variants": {"conv": "depthwise_strips"}},
+    {"variants": {"conv": "tiled"}},
+    {"variants": {"conv": "winograd2"}},
+    {"variants": {"conv": "winograd4"}},
 ]
 PICTURES = ("astronaut", "camera", "chelsea", "coffee", "rocket")
 

@@ -31,7 +31,7 @@ Ints = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One node: data x of this shape in [-1, 1] (in [0.1, 1] if positive), constants behind it, attributes."""
+    """One node: data x of this shape in [-1, 1] ([0.1, 1] if positive), constants behind it, attributes."""
 
     x: Ints
     constants: tuple[np.ndarray | None, ...] = ()

@@ -18,7 +18,7 @@ import pytest
 
 from minicnn import store
 from minicnn.errors import InputError, OutputError
-from minicnn.record import LayerFacts, RunRecord
+from minicnn.record import BufferFacts, LayerFacts, RunRecord
 from minicnn.store import ATTRIBUTES, FACTS, SAMPLES, SCHEMA, Recorder, read
 
 REPETITIONS = 8
@@ -79,7 +79,7 @@ def good(tmp_path) -> Path:
 
 
 def test_schema_and_dataclasses_name_the_same_things():
-    own = {"layers", "path", "notes"}
+    own = {"layers", "buffers", "path", "notes"}
     assert {f.name for f in dataclasses.fields(RunRecord)} - own == set(ATTRIBUTES) | set(SAMPLES)
     assert {f.name for f in dataclasses.fields(LayerFacts)} - {"name"} == set(FACTS)
     assert len({q.name for q in SCHEMA}) == len(SCHEMA)
@@ -173,7 +173,7 @@ def test_h5py_finds_scales_units_and_long_names(good):
             assert dataset.attrs["units"] == quantity.unit
             assert dataset.attrs["long_name"] == quantity.long_name
             assert dataset.dtype.names is None, "no compound types"
-            if quantity.name in ("rep", "layer"):
+            if quantity.name in quantity.dims:
                 assert dataset.is_scale
             else:
                 assert [axis[0].name.strip("/") for axis in dataset.dims] == list(quantity.dims)
@@ -312,10 +312,10 @@ def test_a_run_that_ends_while_another_begins_keeps_its_record(tmp_path, monkeyp
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 200 KiB, where root may mount one."""
+    """A file system of 300 KiB, where root may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):

@@ -13,9 +13,9 @@ PACKAGE = ROOT / "minicnn"
 # A module imports only from lower floors, or from its own where the pair is listed in SAME_FLOOR.
 FLOORS = [
     ["errors", "version", "elements", "activations"],
-    ["cache", "geometry", "record", "stats", "progress"],
+    ["cache", "geometry", "record", "stats", "progress", "machine"],
     ["graph", "step", "occupancy"],
-    ["onnx_tensor", "kernels", "memory", "store", "window", "image", "resampling", "sim"],
+    ["onnx_tensor", "kernels", "memory", "store", "suppression", "window", "image", "resampling", "sim"],
     ["registry", "onnx_file"],
     ["fallback", "strided", "tiling"],
     ["epilogue"],
@@ -25,8 +25,9 @@ FLOORS = [
     ["rewrite", "slices"],
     ["planner"],
     ["execute"],
+    ["describe"],
     ["measure"],
-    ["engine", "doctor", "report"],
+    ["engine", "doctor", "report", "tune"],
     ["check"],
     ["cli"],
     ["__init__", "__main__"],

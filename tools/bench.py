@@ -4,13 +4,14 @@
                           [--write docs/benchmarks.md]
 
 Method    The two engines take turns. Before its turn an engine waits 50 ms (the other's threads go on
-          spinning after a run) and runs once untimed; then the median of what it does in 150 ms counts, 3 runs
-          at least. A round's ratio is minicnn's time over onnxruntime's; the table gives the median of the
-          rounds' ratios and its interval (95 %, of order statistics: it needs six rounds), and the share of the
-          processors that other processes took meanwhile: beyond a few percent, only the ratios mean something.
-          Outputs are compared first. Memory and cold start are each measured in a process of its own: the peak
-          above what the process held after its imports, and the time from loading the file to the first
-          answer, kernels already compiled.
+          spinning after a run) and runs once untimed; then the median of what it does in 150 ms counts,
+          3 runs at least. A round's ratio is minicnn's time over onnxruntime's; the table gives the median
+          of the rounds' ratios and its interval (95 %, of order statistics: it needs six rounds), and the
+          share of the processors that other processes took meanwhile: beyond a few percent, only the
+          ratios mean something. Outputs are compared first.
+          Memory and cold start are each measured in a process of its own: the peak above what the process
+          held after its imports, and the time from these imports to the first answer, kernels already
+          compiled.
 """
 
 from __future__ import annotations
@@ -151,14 +152,16 @@ def resident_peak() -> int:
 
 def child(engine: str, path: Path, threads: int) -> None:
     """In a process of its own: prints bytes above the imports, and seconds to the first answer."""
-    import onnx  # noqa: F401
-
+    start = time.perf_counter()
     if engine == "ours":
         import minicnn.device.host
         import minicnn.engine  # noqa: F401
+        from minicnn.registry import table
+
+        table()
     else:
         import onnxruntime  # noqa: F401
-    before, start = resident_peak(), time.perf_counter()
+    before = resident_peak()
     run, shape = (open_ours if engine == "ours" else open_theirs)(path, threads)
     run(np.zeros(shape, np.float32))
     print(resident_peak() - before, time.perf_counter() - start)
@@ -196,7 +199,8 @@ def time_table(results: list[Result]) -> list[str]:
 
 def memory_table(found: dict[str, Path], threads: int) -> list[str]:
     lines = [
-        "| network | minicnn, MB | onnxruntime, MB | ratio | first answer: minicnn, s | onnxruntime, s | ratio |",
+        "| network | minicnn, MB | onnxruntime, MB | ratio "
+        "| first answer: minicnn, s | onnxruntime, s | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     memory, start = [], []

@@ -92,6 +92,14 @@ class Device(ABC):
         """A recorded event on the caller's clock; None where the device's clock is another."""
         return None
 
+    def clocks(self) -> Mapping[str, float]:
+        """Clocks as they are now, where the device says; each name ends in its unit."""
+        return {}
+
+    def is_throttled(self) -> bool | None:
+        """Whether the device holds itself back now, by heat or power; None where it doesn't say."""
+        return None
+
     @abstractmethod
     def capture(self, actions: Sequence[Action]) -> Action:
         """The actions as one (a CUDA graph; one C call on the host), events included."""

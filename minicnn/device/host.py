@@ -127,10 +127,9 @@ class HostDevice(Device):
 
     @cached_property
     def info(self) -> DeviceInfo:
-        facts = cpu_facts()
         return DeviceInfo(
             kind="host",
-            name=facts.get("model name") or f"{self._level} processor {facts.get('CPU part', '')}".strip(),
+            name=processor_name(),
             architecture=self._level,
             memory_bytes=_memory_bytes("MemTotal"),
             threads=self._threads,
@@ -318,6 +317,11 @@ class _Sequence:
     def __call__(self) -> None:
         for part in self.parts:
             part()
+
+
+def processor_name() -> str:
+    facts = cpu_facts()
+    return facts.get("model name") or f"{cpu_level()} processor {facts.get('CPU part', '')}".strip()
 
 
 def usable_cores() -> int:

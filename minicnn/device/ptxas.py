@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler says of a kernel: registers, shared memory, spills; for any architecture, without a GPU.
+"""What NVIDIA's assembler says of a kernel, for any architecture: registers, shared memory, spills.
 
 Source    the lines that `nvcc -Xptxas -v` prints
 """
@@ -19,7 +19,7 @@ from minicnn.errors import BuildError
 _KERNEL = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
-_TEXT = re.compile(rb"\.target sm_(\w+).*?(?=\0)", re.DOTALL)  # a fat binary holds PTX as it is, ended by a zero
+_TEXT = re.compile(rb"\.target sm_(\w+).*?(?=\0)", re.DOTALL)  # PTX in a fat binary, ended by a zero
 _BODY = re.compile(r"\.entry (\w+)\(.*?^\{(.*?)^\}", re.DOTALL | re.MULTILINE)
 _WRITE = re.compile(r"\b(st(?!\.(?:param|local|shared))|red|atom)\b")
 
@@ -71,7 +71,8 @@ def _compile(compiler: Nvcc, file: str, defines: Defines, targets: Sequence[str]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.fatbin"
         command = [compiler.path, "-fatbin", "--no-compress", "-std=c++17", f"-I{kernels.source_folder()}"]
-        command += ["-Werror", "all-warnings", "-Xptxas", "-v"]
+        # 186, "unsigned below zero": kernels are built for one element type after the other.
+        command += ["-Werror", "all-warnings", "-diag-suppress", "186", "-Xptxas", "-v"]
         command += [f"-gencode=arch=compute_{t},code=[sm_{t},compute_{t}]" for t in targets]
         command += [f"-D{name}={value}" for name, value in defines]
         command += ["-o", str(output), str(kernels.source_path(file))]

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from minicnn.errors import ShapeError
+from minicnn.geometry import ceil_div
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Kernel, Launch
-from minicnn.strided import walks
+from minicnn.strided import grid_and_block, walks
+from minicnn.tiling import VECTOR
+
+LARGEST_WHOLE = 1 << 24  # up to which float32 counts
 
 
 class Direct(Variant):
-    """A thread an element of y."""
+    """A thread an element of y or, where neighbours in x are neighbours in y, a vector of them."""
 
     name = "direct"
     dtypes = ("float32", "int64")
@@ -40,17 +44,21 @@ class Direct(Variant):
         y_strides = tuple(y.strides[a] for a in kept) if len(y.shape) == len(x.shape) else y.strides
         launches: list[Launch] = []
         for walk in walks(tuple(x.shape[a] for a in kept), tuple(x.strides[a] for a in kept), y_strides):
-            launches += launch(
-                Kernel(file="reduce.cu", entry="argreduce"),
-                **walk.geometry(),
-                x=x.view(walk.starts[0]),
-                y=y.view(walk.starts[1]),
-                R=x.shape[axis],
-                r0=x.strides[axis],
-                least=int(operator.IS_LEAST),
-                last=operator.select_last_index,
-                **walk.arguments("x", "y"),
-            )
+            shared: dict[str, Any] = walk.arguments("x", "y") | {
+                "x": x.view(walk.starts[0]),
+                "y": y.view(walk.starts[1]),
+                "R": x.shape[axis],
+                "r0": x.strides[axis],
+                "least": int(operator.IS_LEAST),
+                "last": operator.select_last_index,
+            }
+            columns, rows, *planes = walk.extents
+            if shared["x0"] == shared["y0"] == 1 < columns and x.shape[axis] <= LARGEST_WHOLE:
+                del shared["x0"], shared["y0"]
+                geometry = grid_and_block(ceil_div(columns, VECTOR), rows, math.prod(planes))
+                launches += launch(Kernel(file="reduce.cu", entry="argreduce_vectors"), **geometry, **shared)
+            else:
+                launches += launch(Kernel(file="reduce.cu", entry="argreduce"), **walk.geometry(), **shared)
         return tuple(launches)
 
 

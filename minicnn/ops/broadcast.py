@@ -1,40 +1,47 @@
-"""Add, Sub, Mul, Div, Sum, PRelu: operands combined element by element, each stretched to the common shape.
+"""Add, Sub, Mul, Div, Pow, Mod, PRelu, Sum, Mean, Max, Min: operands combined element by element, stretched.
 
-Shapes    a, b -> y of the shape they broadcast to (PRelu: of a's), any rank, float32
+Shapes    a, b -> y of the shape they broadcast to (PRelu: of a's), any rank; float32, float16 (computed in
+          float32), int32, int64
 Source    ONNX operators of these names: numpy's broadcasting; before opset 7 attributes `broadcast`, `axis`
-Not here  integers: shape arithmetic is folded when the model is loaded
+Not here  Pow of integers or to a tensor of another type
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from minicnn import elements
+from minicnn.elements import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError
 from minicnn.geometry import Shape, broadcast_shape
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
-from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
+from minicnn.registry import Case, Cost, Orders, Packing, Problem, Variant, operator
 from minicnn.step import Kernel, Launch, Operand
 from minicnn.strided import broadcast_walks, copy_steps
 
-UNIT_ROUNDOFF = 2.0**-24
-FORMS = {(1, 1, 1): 0, (1, 0, 1): 1, (0, 1, 1): 2}
+NUMBERS = (*elements.FLOATS, *elements.INTEGERS)
+# Strides of a, b and y along a row: the loop of cuda/broadcast.cuh that is made for them; any others: 3.
+FORMS: Mapping[tuple[int, ...], int] = {(1, 1, 1): 0, (1, 0, 1): 1, (0, 1, 1): 2}
 SMALLEST = 2.0**-149  # of float32: what an underflow may lose
 
 
-def combine_steps(entry: str, a: Operand, b: Operand, y: Operand) -> tuple[Launch, ...]:
+def combine_steps(
+    entry: str, a: Operand, b: Operand, y: Operand, file: str = "broadcast.cu"
+) -> tuple[Launch, ...]:
     """y = a op b, all strides honoured; y may be a where it has a's shape and layout."""
-    kernel = Kernel(file="broadcast.cu", entry=entry)
+    kernel = Kernel(file=file, entry=entry, defines=elements.defines(a.dtype))
     launches: list[Launch] = []
     for walk in broadcast_walks(y, a, b):
         a_view, b_view, y_view = (o.view(start) for o, start in zip((a, b, y), walk.starts, strict=True))
+        form = FORMS.get(tuple(strides[0] for strides in walk.strides), 3)
         arguments = walk.arguments("a", "b", "y")
-        form = FORMS.get(tuple(own[0] for own in walk.strides), 3)
-        launches += launch(kernel, **walk.geometry(), a=a_view, b=b_view, y=y_view, form=form, stretched=a_view if form == 2 else b_view, **arguments)
+        launches += launch(kernel, **walk.geometry(), a=a_view, b=b_view, y=y_view, form=form, **arguments)
     return tuple(launches)
 
 
@@ -47,6 +54,7 @@ class Broadcast(Variant):
     """The general rung: either operand stretched."""
 
     name = "broadcast"
+    dtypes: tuple[str, ...] | None = NUMBERS
 
     def applies(self, problem: Problem) -> str:
         return "nothing is stretched but the second input" if covers_output(problem) else ""
@@ -58,7 +66,7 @@ class Broadcast(Variant):
         a, b = problem.inputs
         assert a is not None and b is not None
         b = replace(b, shape=problem.operator.aligned(b.shape, len(a.shape)))
-        return combine_steps(problem.operator.ENTRY, a, b, problem.y)
+        return combine_steps(problem.operator.entry(), a, b, problem.y, problem.operator.FILE)
 
 
 class Elementwise(Broadcast):
@@ -76,13 +84,17 @@ class Elementwise(Broadcast):
 
 @dataclass(frozen=True, kw_only=True)
 class _Arithmetic:
-    """What Add, Sub, Mul and Div share. `broadcast` and `axis` (where b's first axis falls) are opset 6's."""
+    """What operators of two share. `broadcast` and `axis` (where b's first axis falls) are opset 6's."""
 
-    ENTRY: ClassVar[str]  # of broadcast.cu
+    FILE: ClassVar[str] = "broadcast.cu"
+    ENTRY: ClassVar[str]
 
     broadcast: int = 0
     axis: int | None = None
     opset: int = 14
+
+    def entry(self) -> str:
+        return self.ENTRY
 
     def aligned(self, shape: Shape, rank: int) -> Shape:
         """b's shape with the axes behind it that numpy's rule needs."""
@@ -107,10 +119,20 @@ class _Arithmetic:
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         b = b.reshape(self.aligned(b.shape, a.ndim))
-        return np.asarray(self.combine(a.astype(np.float64), b.astype(np.float64)))
+        exact = self.combine(_exact(a), _exact(b))
+        return elements.stored(np.asarray(exact), a.dtype)
 
-    def bound(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return UNIT_ROUNDOFF * np.abs(self.reference(a, b)) + SMALLEST  # one rounding
+    def bound(self, a: np.ndarray, b: np.ndarray) -> np.ndarray | float:
+        """One rounding; of float16 another when it is stored."""
+        if a.dtype.kind != "f":
+            return 0.0
+        y = np.abs(self.reference(a, b))
+        return UNIT_ROUNDOFF * y + SMALLEST + elements.storage_bound(y, a.dtype)
+
+
+def _exact(array: np.ndarray) -> np.ndarray:
+    """Integers wrap around as kernels' do; all else is computed in float64."""
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 @operator("Add", opsets=(6, None))
@@ -146,7 +168,12 @@ class Div(_Arithmetic):
     ENTRY = "divide"
 
     def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return a / b
+        """Integers towards zero; by 0, where ONNX says nothing, 0."""
+        if a.dtype.kind == "f":
+            return a / b
+        divisor = np.where(b == 0, 1, b)
+        towards_zero = np.abs(a) // np.abs(divisor) * np.sign(a) * np.sign(divisor)
+        return np.where(b == 0, 0, towards_zero).astype(a.dtype)
 
 
 @operator("PRelu", opsets=(6, None))
@@ -171,6 +198,85 @@ class PRelu(_Arithmetic):
         return np.where(a < 0, a * b, a)
 
 
+class FloatBroadcast(Broadcast):
+    dtypes = elements.FLOATS
+
+
+class FloatElementwise(Elementwise):
+    """The second operand may be a constant of another type."""
+
+    dtypes = None
+
+    def applies(self, problem: Problem) -> str:
+        a, b = problem.x, problem.inputs[1]
+        assert b is not None
+        if a.dtype not in elements.FLOATS:
+            return f"of {a.dtype}, not of {' or '.join(elements.FLOATS)}"
+        if b.dtype != a.dtype and not b.is_constant:
+            return f"an exponent of {b.dtype} that is no constant"
+        return super().applies(problem)
+
+    def packings(self, problem: Problem) -> Mapping[int, Packing]:
+        a, b = problem.x, problem.inputs[1]
+        assert b is not None
+        if b.dtype == a.dtype:
+            return {}
+        return {1: Packing(name=a.dtype, shape=b.shape, dtype=a.dtype, function=lambda v: v.astype(a.dtype))}
+
+
+class Square(FloatElementwise):
+    """To the power of 2: a product."""
+
+    name = "square"
+
+    def applies(self, problem: Problem) -> str:
+        b = problem.inputs[1]
+        is_two = b is not None and b.value is not None and bool(np.all(b.value == 2))
+        return super().applies(problem) if is_two else "the exponent isn't the constant 2"
+
+    def steps(self, problem: Problem) -> tuple[Launch, ...]:
+        return combine_steps("multiply", problem.x, problem.x, problem.y)
+
+
+@operator("Pow", opsets=(7, None))
+@dataclass(frozen=True, kw_only=True)
+class Pow(_Arithmetic):
+    ENTRY = "power"
+
+    def variants(self) -> tuple[Variant, ...]:
+        return (FloatBroadcast(), FloatElementwise(), Square())
+
+    def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.power(a, b)
+
+    def bound(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """4 ulp, as CUDA's manual says of powf."""
+        y = np.abs(self.reference(a, b))
+        return 8 * UNIT_ROUNDOFF * y + SMALLEST + elements.storage_bound(y, a.dtype)
+
+
+@operator("Mod", opsets=(10, None))
+@dataclass(frozen=True, kw_only=True)
+class Mod(_Arithmetic):
+    """What a division leaves, with the sign of b or (`fmod`) of a."""
+
+    fmod: int = 0
+
+    def entry(self) -> str:
+        return "truncated_modulo" if self.fmod else "modulo"
+
+    def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Of floats the rest is exact. By 0, where ONNX says nothing, integers leave 0."""
+        function = np.fmod if self.fmod else np.mod
+        if a.dtype.kind == "f":
+            return function(a, b)
+        return np.where(b == 0, 0, function(a, np.where(b == 0, 1, b)))
+
+    def bound(self, a: np.ndarray, b: np.ndarray) -> np.ndarray | float:
+        """With b's sign, b is added to the rest: one rounding."""
+        return 0.0 if a.dtype.kind != "f" else 2 * UNIT_ROUNDOFF * np.abs(b.astype(np.float64))
+
+
 class Pair(Elementwise):
     """Two operands: the same as Add."""
 
@@ -186,6 +292,7 @@ class Chain(Variant):
     """The first two into y, then one after the other onto it."""
 
     name = "chain"
+    dtypes: tuple[str, ...] | None = NUMBERS
 
     def orders(self, problem: Problem) -> Orders:
         return Orders(inputs=("any",), outputs=("any",))
@@ -197,14 +304,32 @@ class Chain(Variant):
             return copy_steps(first, y)
         launches: list[Launch] = []
         for total, operand in zip((first, *(y for _ in others[1:])), others, strict=True):
-            launches += combine_steps("add", total, operand, y)
+            launches += combine_steps(problem.operator.entry(), total, operand, y)
         return tuple(launches)
 
 
-@operator("Sum", opsets=(6, None))
+class DividedChain(Chain):
+    """The sum, divided by how many there were."""
+
+    name = "divided_chain"
+    dtypes = ("float32",)  # a float16 sum would round, and overflow, before it is divided
+
+    def tables(self, problem: Problem) -> tuple[np.ndarray, ...]:
+        return (np.array([len(problem.inputs)], problem.y.dtype),)
+
+    def steps(self, problem: Problem) -> tuple[Launch, ...]:
+        return (*super().steps(problem), *combine_steps("divide", problem.y, problem.tables[0], problem.y))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Sum:
-    ENTRY: ClassVar[str] = "add"
+class _Many:
+    """What operators of any number of operands share."""
+
+    FILE: ClassVar[str] = "broadcast.cu"
+    ENTRY: ClassVar[str]
+
+    def entry(self) -> str:
+        return self.ENTRY
 
     def aligned(self, shape: Shape, rank: int) -> Shape:
         return shape
@@ -221,14 +346,66 @@ class Sum:
     def cost(self, problem: Problem) -> Cost:
         return Cost(flops=(len(problem.inputs) - 1) * math.prod(problem.y.shape))
 
-    def reference(self, *arrays: np.ndarray) -> np.ndarray:
-        total = np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)))
-        for array in arrays:
-            total = total + array.astype(np.float64)
-        return total
+    def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
 
-    def bound(self, *arrays: np.ndarray) -> np.ndarray:
-        return (len(arrays) - 1) * UNIT_ROUNDOFF * self.reference(*map(np.abs, arrays)) + SMALLEST
+    def reference(self, *arrays: np.ndarray) -> np.ndarray:
+        total = _exact(arrays[0])
+        for array in arrays[1:]:
+            total = self.combine(total, _exact(array))
+        return elements.stored(np.asarray(total), arrays[0].dtype)
+
+    def bound(self, *arrays: np.ndarray) -> np.ndarray | float:
+        return 0.0
+
+
+@operator("Max", opsets=(6, None))
+@dataclass(frozen=True, kw_only=True)
+class Max(_Many):
+    ENTRY = "maximum"
+
+    def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.maximum(a, b)
+
+
+@operator("Min", opsets=(6, None))
+@dataclass(frozen=True, kw_only=True)
+class Min(_Many):
+    ENTRY = "minimum"
+
+    def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.minimum(a, b)
+
+
+class _Total(_Many):
+    ENTRY = "add"
+
+    def combine(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a + b
+
+
+@operator("Sum", opsets=(6, None))
+@dataclass(frozen=True, kw_only=True)
+class Sum(_Total):
+    def bound(self, *arrays: np.ndarray) -> np.ndarray | float:
+        """A rounding for every addition; of float16 it is that of what is stored in between."""
+        size = np.asarray(sum(np.abs(_exact(array)) for array in arrays))
+        stored = elements.storage_bound(size, arrays[0].dtype)
+        return (len(arrays) - 1) * (UNIT_ROUNDOFF * size + stored) + SMALLEST
+
+
+@operator("Mean", opsets=(6, None))
+@dataclass(frozen=True, kw_only=True)
+class Mean(_Total):
+    def variants(self) -> tuple[Variant, ...]:
+        return (DividedChain(),)
+
+    def reference(self, *arrays: np.ndarray) -> np.ndarray:
+        return super().reference(*arrays) / len(arrays)
+
+    def bound(self, *arrays: np.ndarray) -> np.ndarray | float:
+        size = np.asarray(sum(np.abs(_exact(array)) for array in arrays))
+        return UNIT_ROUNDOFF * size + SMALLEST
 
 
 _IMAGE = (2, 5, 3, 7)
@@ -261,6 +438,54 @@ CASES = {
     "prelu, a slope an element": Case(operator=PRelu(), shapes=(_IMAGE, (5, 3, 7)), constants=(1,)),
     "prelu, rank 2": Case(operator=PRelu(), shapes=((3, 10), (10,)), constants=(1,)),
     "prelu, a list of slopes": Case(operator=PRelu(opset=6), shapes=(_IMAGE, (5,)), constants=(1,)),
+    "add, nothing": Case(operator=Add(), shapes=((2, 0, 3), (3,))),
+    "add, 8-byte integers": Case(operator=Add(), shapes=(_IMAGE, (5, 1, 1)), dtype="int64"),
+    "add, 4-byte integers": Case(operator=Add(), shapes=(_IMAGE, _IMAGE), dtype="int32"),
+    "add, float16": Case(operator=Add(), shapes=(_IMAGE, (5, 1, 1)), dtype="float16"),
+    "sub, 8-byte integers, the constant first": Case(
+        operator=Sub(), shapes=((), (7,)), constants=(0,), dtype="int64"
+    ),
+    "mul, 8-byte integers": Case(operator=Mul(), shapes=((2, 3), (3,)), dtype="int64"),
+    "mul, float16 with a scalar": Case(operator=Mul(), shapes=(_IMAGE, ()), dtype="float16"),
+    "div, 8-byte integers towards zero": Case(operator=Div(), shapes=((5, 9), (9,)), dtype="int64"),
+    "div, 4-byte integers with channel padding": Case(
+        operator=Div(), shapes=(_IMAGE, _IMAGE), dtype="int32", ranges={1: (1, 5)}
+    ),
+    "div, float16": Case(operator=Div(), shapes=(_IMAGE, _IMAGE), dtype="float16", ranges={1: (0.1, 2.0)}),
+    "pow, squared": Case(operator=Pow(), shapes=(_IMAGE, ()), constants=(1,), ranges={1: (2.0, 2.0)}),
+    "pow, squared by an integer": Case(
+        operator=Pow(), shapes=(_IMAGE, (1,)), constants=(1,), ranges={1: (2, 2)}, dtypes={1: "int64"}
+    ),
+    "pow, cubed": Case(operator=Pow(), shapes=(_IMAGE, ()), constants=(1,), ranges={1: (3.0, 3.0)}),
+    "pow, of a negative number to a fraction: NaN": Case(operator=Pow(), shapes=((7,), (7,))),
+    "pow, of a tensor": Case(operator=Pow(), shapes=(_IMAGE, _IMAGE), ranges={0: (0.1, 9.0), 1: (-3.0, 3.0)}),
+    "pow, of a constant": Case(operator=Pow(), shapes=((), (7, 9)), constants=(0,), ranges={0: (2.0, 2.0)}),
+    "pow, float16": Case(operator=Pow(), shapes=((7,), (7,)), dtype="float16", ranges={0: (0.1, 9.0)}),
+    "mod, 8-byte integers": Case(operator=Mod(), shapes=((5, 9), (9,)), dtype="int64", ranges={1: (1, 5)}),
+    "mod, negative divisors": Case(
+        operator=Mod(), shapes=((5, 9), (9,)), dtype="int32", ranges={1: (-5, -1)}
+    ),
+    "mod, the dividend's sign": Case(
+        operator=Mod(fmod=1), shapes=((5, 9), (9,)), dtype="int64", ranges={1: (-5, -1)}
+    ),
+    "mod, floats": Case(
+        operator=Mod(fmod=1), shapes=(_IMAGE, _IMAGE), ranges={0: (-9.0, 9.0), 1: (0.1, 2.0)}
+    ),
+    "mod, of a constant": Case(
+        operator=Mod(), shapes=((1,), (7,)), constants=(0,), dtype="int64", ranges={1: (1, 5)}
+    ),
+    "max of one": Case(operator=Max(), shapes=(_IMAGE,)),
+    "max of two": Case(operator=Max(), shapes=(_IMAGE, _IMAGE)),
+    "max, with a constant scalar": Case(operator=Max(), shapes=(_IMAGE, ()), constants=(1,)),
+    "max of three, one stretched": Case(operator=Max(), shapes=((5, 1, 1), _IMAGE, _IMAGE)),
+    "max, 8-byte integers": Case(operator=Max(), shapes=((7,), (7,)), dtype="int64"),
+    "max, float16": Case(operator=Max(), shapes=(_IMAGE, _IMAGE), dtype="float16"),
+    "min of two, one stretched": Case(operator=Min(), shapes=(_IMAGE, (7,))),
+    "min of three": Case(operator=Min(), shapes=(_IMAGE, _IMAGE, _IMAGE)),
+    "min, 4-byte integers": Case(operator=Min(), shapes=((7,), ()), dtype="int32"),
+    "mean of one": Case(operator=Mean(), shapes=(_IMAGE,)),
+    "mean of three, one stretched": Case(operator=Mean(), shapes=(_IMAGE, (7,), _IMAGE)),
+    "sum, float16": Case(operator=Sum(), shapes=(_IMAGE, _IMAGE, (7,)), dtype="float16"),
     "sum of one": Case(operator=Sum(), shapes=(_IMAGE,)),
     "sum of two": Case(operator=Sum(), shapes=(_IMAGE, _IMAGE)),
     "sum of four, one stretched": Case(operator=Sum(), shapes=((1, 5, 1, 1), _IMAGE, _IMAGE, (7,))),

@@ -20,7 +20,7 @@ from minicnn.graph import Epilogue, TensorType
 from minicnn.ops.conv_depthwise import DepthwiseStrips
 from minicnn.ops.conv_tiled import Tiled
 from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
-from minicnn.ops.conv_volume import Volume
+from minicnn.ops.conv_volume import Planes, Volume
 from minicnn.ops.conv_volume import reference as volume_reference
 from minicnn.ops.conv_winograd import Winograd
 from minicnn.registry import Case, Cost, Problem, Variant, operator
@@ -71,6 +71,7 @@ class Conv(Windowed):
             Winograd(outputs=2),
             Winograd(outputs=4),
             Volume(),
+            Planes(),
         )
 
     def cost(self, problem: Problem) -> Cost:

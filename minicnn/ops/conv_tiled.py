@@ -35,6 +35,10 @@ class Part:
     vectors: int
     blocks: int
 
+    @property
+    def end(self) -> int:
+        return self.first + self.vectors * self.blocks
+
 
 def cover(vectors: int, widest: int) -> tuple[Part, ...]:
     """So many vectors in the fewest blocks, evenly: their widths differ by one at most."""
@@ -87,22 +91,21 @@ class Tiled(Convolution):
         R, S = (1, *kernel)[-2:]
         taps = R * S
         parts = _parts(problem)
-        sizes = [_part_floats(part, groups, taps * C) for part in parts]
-        total = sum(sizes) + taps * C
+        total = sum(_part_floats(part, groups, taps * C) for part in parts) + taps * C
         shape = (R, S, total // taps)
 
         def pack(array: np.ndarray) -> np.ndarray:
-            vectors = sum(part.vectors * part.blocks for part in parts)
-            filters = np.zeros((groups, vectors * CHANNEL_PAD, C, taps), np.float32)
-            filters[:, : K // groups] = array.reshape(groups, K // groups, C, taps)
+            filters = array.reshape(groups, K // groups, C, taps)
             packed = np.zeros(total, np.float32)
             place = 0
-            for part, size in zip(parts, sizes, strict=True):
-                width, first = part.vectors * CHANNEL_PAD, part.first * CHANNEL_PAD
-                own = filters[:, first : first + width * part.blocks]
-                own = own.reshape(groups, part.blocks, width, C, taps).transpose(0, 1, 4, 3, 2)
-                packed[place : place + size].reshape(own.shape)[...] = own
-                place += size
+            for part in parts:
+                width = part.vectors * CHANNEL_PAD
+                for g in range(groups):
+                    for first in range(part.first * CHANNEL_PAD, part.end * CHANNEL_PAD, width):
+                        own = filters[g, first : first + width].transpose(2, 1, 0)  # (taps, C, channels)
+                        block = packed[place : place + taps * C * width].reshape(taps, C, width)
+                        block[:, :, : own.shape[2]] = own
+                        place += block.size
             return packed.reshape(shape)
 
         widths = "_".join(f"{part.vectors}x{part.blocks}" for part in parts)

@@ -5,6 +5,7 @@ Source    cuda/conv_winograd.cu names it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -99,19 +100,22 @@ class Winograd(Convolution):
         vectors = ceil_div(K, CHANNEL_PAD)
         shape = (self.products, C, vectors * CHANNEL_PAD)
 
+        G = filter_transform(self.outputs)
+        transform = np.kron(G, G)  # (products, 9)
+
         def pack(w: np.ndarray) -> np.ndarray:
-            G = filter_transform(self.outputs)
-            taps = w.reshape(K * C, 9).astype(np.float64)
-            u = (taps @ np.kron(G, G).T).astype(np.float32).reshape(K, C, self.products)
-            filters = np.zeros((vectors * CHANNEL_PAD, C, self.products), np.float32)
-            filters[:K] = u
-            packed = []
+            packed = np.empty(math.prod(shape), np.float32)
+            place = 0
             for part in parts:
-                width, first = part.vectors * CHANNEL_PAD, part.first * CHANNEL_PAD
-                own = filters[first : first + width * part.blocks]
-                own = own.reshape(part.blocks, width, C, self.products)
-                packed.append(own.transpose(0, 3, 2, 1).ravel())
-            return np.concatenate(packed).reshape(shape)
+                width = part.vectors * CHANNEL_PAD
+                for first in range(part.first * CHANNEL_PAD, part.end * CHANNEL_PAD, width):
+                    filters = w[first : first + width].reshape(-1, C, 9).transpose(2, 1, 0)
+                    taps = np.zeros((9, C, width))
+                    taps[:, :, : filters.shape[2]] = filters
+                    size = self.products * C * width
+                    packed[place : place + size] = (transform @ taps.reshape(9, -1)).ravel()
+                    place += size
+            return packed.reshape(shape)
 
         widths = "_".join(f"{part.vectors}x{part.blocks}" for part in parts)
         return {1: Packing(name=f"{self.name}_{widths}", shape=shape, function=pack)}

@@ -55,6 +55,13 @@ class Warp(Thread):
         size = problem.operator.group_size(problem.x.shape)
         return "" if size >= WARP_FROM else f"groups of {size}, fewer than {WARP_FROM}"
 
+    def declines(self, problem: Problem) -> str:
+        return (
+            "lanes of a warp wait for each other, one after the other on a CPU"
+            if problem.target.kind == "host"
+            else ""
+        )
+
     def steps(self, problem: Problem) -> tuple[Launch, ...]:
         launches: list[Launch] = []
         for walk, group in group_walks(problem):

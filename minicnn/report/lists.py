@@ -17,9 +17,23 @@ if TYPE_CHECKING:
     from minicnn.check import Checked
     from minicnn.doctor import Row
     from minicnn.plan import Layer, Plan
+    from minicnn.tune import Race
 
 NAME_WIDTH = 28
 STATE_STYLES = {"ok": "green", "missing": "yellow", "unusable": "red"}
+
+
+def print_race(race: Race, *, file: TextIO | None = None) -> None:
+    """A layer's winner and how far the others were behind."""
+    best = race.winner.time_us
+    others = sorted((t, label) for label, t in race.times_us.items() if label != race.winner.label)
+    behind = ", ".join(f"{label} {time_us / best:.2f}" for time_us, label in others)
+    sure = "" if race.is_decided else " (within its spread)"
+    name = shorten(printable(race.layers[0]), NAME_WIDTH)
+    more = f" and {len(race.layers) - 1} more" if len(race.layers) > 1 else ""
+    _console(file).print(
+        Text(f"{name}{more}: {race.winner.label}, {best:,.0f} us{sure}; times it: {behind}"), soft_wrap=True
+    )
 
 
 def print_plan(plan: Plan, *, file: TextIO | None = None) -> None:

@@ -18,13 +18,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from minicnn import stats
+from minicnn import facts, stats
+from minicnn.facts import Rate
 from minicnn.record import LayerFacts, RunRecord
 
 WIDEST = 100
 NARROWEST = 60
 GAP = 2  # columns of the terminal between two of the table
 ELLIPSIS = "\u2026"
+UNRESOLVED = "?"  # before a time that the floor of measuring doesn't let stand out
 NOTHING = "-"  # not measured, or no such work
 
 
@@ -35,6 +37,8 @@ class Row:
     facts: LayerFacts
     time_us: float
     share: float
+    rate: Rate
+    is_unresolved: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +50,20 @@ class Column:
     rank: int = 0
     shortest: int = 0  # of a column of names: before it is cut below this, others go or are cut
     justify: Literal["left", "right"] = "right"
+    is_optional: bool = False  # left out where it would hold nothing
 
 
 COLUMNS = (
     Column(title="layer", cell=lambda row: row.facts.name, justify="left", shortest=22),
     Column(title="op", cell=lambda row: row.facts.op, justify="left", shortest=10),
     Column(title="variant", cell=lambda row: variant(row.facts), justify="left", shortest=10),
-    Column(title="us", cell=lambda row: time(row.time_us)),
+    Column(title="us", cell=lambda row: UNRESOLVED * row.is_unresolved + time(row.time_us)),
     Column(title="share", cell=lambda row: fraction(row.share)),
-    Column(title="MACs", cell=lambda row: count(row.facts.macs), rank=2),
+    Column(title="MACs", cell=lambda row: count(row.facts.macs), rank=3),
     Column(title="GFLOP/s", cell=lambda row: gflop_per_s(row.facts.flops, row.time_us), rank=1),
+    Column(title="of roof", cell=lambda row: _of_roof(row), rank=2, is_optional=True),
     Column(title="live", cell=lambda row: size(row.facts.live_bytes)),
-    Column(title="work", cell=lambda row: size(row.facts.workspace_bytes), rank=3),
+    Column(title="work", cell=lambda row: size(row.facts.workspace_bytes), rank=4),
 )
 
 
@@ -99,16 +105,26 @@ def text(record: RunRecord, *, width: int = WIDEST, is_colored: bool = False) ->
 
 
 def _rows(record: RunRecord) -> list[Row]:
-    times = [stats.median(record.time_us[record.is_steady, i]) for i in range(len(record.layers))]
+    times = [float(t) for t in facts.median_us(record)]
     total = sum(t for t in times if not math.isnan(t))
+    unresolved = facts.is_unresolved(record)
     return [
-        Row(facts=facts, time_us=t, share=t / total if total else math.nan)
-        for facts, t in zip(record.layers, times, strict=True)
+        Row(
+            facts=layer,
+            time_us=t,
+            share=t / total if total else math.nan,
+            rate=facts.rate(layer, t, record),
+            is_unresolved=bool(mark),
+        )
+        for layer, t, mark in zip(record.layers, times, unresolved, strict=True)
     ]
 
 
 def _table(rows: list[Row], width: int) -> Table:
     cells = {column.title: [printable(column.cell(row)) for row in rows] for column in COLUMNS}
+    for column in COLUMNS:
+        if column.is_optional and all(cell == NOTHING for cell in cells[column.title]):
+            del cells[column.title]
     widths = _widths(cells, width)
     shown = [column for column in COLUMNS if column.title in widths]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -126,16 +142,17 @@ def _table(rows: list[Row], width: int) -> Table:
 def _widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
     """Widths that fit: columns go by rank as long as names can't keep their shortest, then names are cut."""
     widths = {title: max(cell_len(t) for t in [title, *values]) for title, values in cells.items()}
-    shortest = {column.title: column.shortest or widths[column.title] for column in COLUMNS}
+    present = [column for column in COLUMNS if column.title in cells]
+    shortest = {column.title: column.shortest or widths[column.title] for column in present}
 
     def least() -> int:
         return sum(min(w, shortest[title]) for title, w in widths.items()) + GAP * (len(widths) - 1)
 
-    for column in sorted(COLUMNS, key=lambda c: -c.rank):
+    for column in sorted(present, key=lambda c: -c.rank):
         if column.rank and least() > width:
             del widths[column.title]
     excess = sum(widths.values()) + GAP * (len(widths) - 1) - width
-    names = [column.title for column in COLUMNS if column.shortest]
+    names = [column.title for column in present if column.shortest]
     for title in reversed(names):  # a layer's own name last
         cut = max(min(excess, widths[title] - shortest[title]), 0)
         widths[title] -= cut
@@ -159,6 +176,7 @@ def _foot(record: RunRecord) -> list[tuple[str, str]]:
     lines = [("layers", f"{len(record.layers)}, together {_microseconds(layers)}")]
     lines.append(("run", f"{_microseconds(plain)} on the device"))
     lines.append(("", f"{_microseconds(wall)} from upload to download"))
+    lines += _proof(record)
     lines.append(("work", f"{count(macs)} MACs, {gflop_per_s(flops, whole.median)} GFLOP/s"))
     if layers.count:
         apart = f", {warmup} of warm-up apart" if warmup else ""
@@ -171,8 +189,56 @@ def _foot(record: RunRecord) -> list[tuple[str, str]]:
     machine = (record.device, record.device_architecture, threads, record.precision)
     lines.append(("device", ", ".join(word for word in machine if word)))
     lines += zip(("memory", "", "", ""), _memory(record), strict=False)
-    lines += [("note", note) for note in record.notes]
+    lines += [("note", note) for note in (*record.notes, *facts.warnings(record))]
     return lines
+
+
+def _proof(record: RunRecord) -> list[tuple[str, str]]:
+    """How far the numbers above can be trusted, as far as that was measured."""
+    lines = []
+    if not math.isnan(record.closure_residual):
+        ends = (record.closure_residual_low, record.closure_residual_high)
+        parts = [
+            f"{name} {time(stats.median(getattr(record, f'{name}_us')[record.is_steady]))}"
+            for name in ("upload", "host", "download", "unattributed")
+        ]
+        lines.append(("closure", f"unattributed {_signed(record.closure_residual)} of that{_bounds(*ends)}"))
+        lines.append(("", f"us beside the layers: {', '.join(parts)}"))
+    if not math.isnan(record.profiling_overhead):
+        ends = (record.profiling_overhead_low, record.profiling_overhead_high)
+        rarely = f", one run in {record.profiled_every} profiled" if record.profiled_every > 1 else ""
+        lines.append(("overhead", f"profiling adds {_signed(record.profiling_overhead)}{_bounds(*ends)}{rarely}"))
+    if not math.isnan(record.bracket_us):
+        floor = f"empty bracket {record.bracket_us:.2f} us, null kernel {record.null_kernel_us:.2f} us"
+        unresolved = int(facts.is_unresolved(record).sum())
+        marked = f"; {UNRESOLVED} {_plural(unresolved, 'layer')} not resolved from it" if unresolved else ""
+        lines.append(("floor", floor + marked))
+    if not (math.isnan(record.copy_gb_per_s) or math.isnan(record.fma_gflop_per_s)):
+        copied, added = _three_digits(record.copy_gb_per_s), _three_digits(record.fma_gflop_per_s)
+        lines.append(("roofs", f"{copied} GB/s copied, {added} GFLOP/s of multiply-adds in registers"))
+    if record.energy_source:
+        lines.append(("energy", _energy(record)))
+    return lines
+
+
+def _energy(record: RunRecord) -> str:
+    measured = [f.energy_uj for f in record.layers if not math.isnan(f.energy_uj)]
+    if not measured:
+        return f"not measured: {record.energy_source}"
+    return f"{sum(measured) / 1e3:,.2f} mJ a run beyond idle, by {record.energy_source}"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def _bounds(low: float, high: float) -> str:
+    return "" if math.isnan(low) or math.isnan(high) else f" [{_signed(low)} to {_signed(high)}]"
+
+
+def _of_roof(row: Row) -> str:
+    """The share of the nearer roof, and whose it is: a for arithmetic, m for memory."""
+    return NOTHING if math.isnan(row.rate.share) else f"{row.rate.share:.0%} {row.rate.bound[0]}"
 
 
 def _microseconds(summary: stats.Summary) -> str:
