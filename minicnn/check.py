@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from minicnn import epilogue
+from minicnn import describe, epilogue
+from minicnn.describe import RunFacts
 from minicnn.engine import Engine, Inputs
 from minicnn.graph import Epilogue
 from minicnn.plan import Layer
+from minicnn.record import LayerFacts, RunRecord
+from minicnn.store import Recorder
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """How far one layer is from its definition.
-
-    worst        largest error as a fraction of what the variant's bound allows there; 0 where nothing may
-                 round
-    index        where that is, in the logical shape of the first output
-    is_checked   False: through the fallback, or nothing was computed
-    """
-
-    layer: str
-    op: str
-    variant: str
-    max_abs: float = 0.0
-    max_relative: float = 0.0
-    worst: float = 0.0
-    index: tuple[int, ...] = ()
-    is_checked: bool = True
-
-    @property
-    def is_within(self) -> bool:
-        return self.worst <= 1.0
-
-
-def check(engine: Engine, x: Inputs) -> list[Checked]:
-    """One result a layer, in order."""
+def check(engine: Engine, x: Inputs) -> list[LayerFacts]:
+    """The layers in order, with what was found; unchecked where they ran through the fallback."""
     return [_check_layer(layer, before, after) for layer, before, after in engine.walk(x)]
 
 
-def _check_layer(layer: Layer, before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Checked:
+def store(
+    engine: Engine, x: Inputs, results: Sequence[LayerFacts], *, path: Path, command: str, seed: int | None
+) -> RunRecord:
+    """The findings as a record without repetitions. Its fingerprints say which launches they hold for.
+
+    Raises    OutputError
+    """
+    inputs, executables = engine.executables(x)
+    options = RunFacts(
+        graph=engine.model.graph, precision=engine.options.precision, command=command, seed=seed
+    )
+    attributes = describe.attributes(engine.device, options, inputs) | describe.memory(executables)
+    with Recorder(path, results, 0, attributes, describe.buffers(executables)) as recorder:
+        pass
+    return recorder.record
+
+
+def _check_layer(layer: Layer, before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> LayerFacts:
     found = after[layer.outputs[0].name] if layer.outputs else np.zeros(0)
-    blank = Checked(layer=layer.name, op=layer.op, variant=layer.variant, is_checked=False)
+    blank = describe.layer_facts(layer)
     if layer.op == "Convert":
         return _compared(blank, found, before[layer.inputs[0].name], 0.0)
     if layer.problem is None:
@@ -63,22 +61,27 @@ def _check_layer(layer: Layer, before: dict[str, np.ndarray], after: dict[str, n
     return _compared(blank, found, exact, variant.spread(np.broadcast_to(bound, exact.shape)))
 
 
-def _compared(blank: Checked, found: np.ndarray, exact: np.ndarray, bound: np.ndarray | float) -> Checked:
+def _compared(
+    facts: LayerFacts, found: np.ndarray, exact: np.ndarray, bound: np.ndarray | float
+) -> LayerFacts:
     same = (found == exact) | ((found != found) & (exact != exact))
     with np.errstate(all="ignore"):
         error = np.where(same, 0.0, np.abs(found.astype(np.float64) - exact))
-        worst = np.where(same, 0.0, error / np.broadcast_to(bound, error.shape))
-    worst = np.where(np.isnan(worst), np.inf, worst)  # a NaN on one side alone
-    if not worst.size:
-        return blank
-    index = np.unravel_index(int(worst.argmax()), worst.shape)
+        of_bound = np.where(same, 0.0, error / np.broadcast_to(bound, error.shape))
+        ulp = np.where(same, 0.0, error / np.spacing(np.abs(exact).astype(np.float32)))
+    of_bound = np.where(np.isnan(of_bound), np.inf, of_bound)  # a NaN on one side alone
+    if not of_bound.size:
+        return facts
+    is_beyond = of_bound > 1
+    place = int(is_beyond.argmax() if is_beyond.any() else of_bound.argmax())
+    index = np.unravel_index(place, of_bound.shape)
     scale = float(np.nanmax(np.abs(exact), initial=0.0)) or 1.0
-    return Checked(
-        layer=blank.layer,
-        op=blank.op,
-        variant=blank.variant,
-        max_abs=float(error.max()),
-        max_relative=float(error.max()) / scale,
-        worst=float(worst[index]),
-        index=tuple(int(i) for i in index),
+    return replace(
+        facts,
+        is_checked=True,
+        check_max_abs=float(error.max()),
+        check_max_relative=float(error.max()) / scale,
+        check_max_ulp=float(ulp.max()),
+        check_of_bound=float(of_bound.max()),
+        check_index=",".join(str(int(i)) for i in index),
     )

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,13 @@ from minicnn.version import VERSION
 if TYPE_CHECKING:
     from minicnn.engine import Engine, Model
 
-SEED = 0  # of random inputs
 INTERRUPTED = 130
+PAIRED_REPEAT = 50  # of --against, where --repeat doesn't say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code. 2: a refusal, said in one sentence on stderr."""
+    """Runs one command; its exit code. 2: a refusal, said in one sentence on stderr; 1 (compare) and
+    3 (--require-closure): what was held against something didn't pass."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options) or 0)
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         infer.add_argument(f"--{flag}", help=f"{what} (default: what MODEL.json or the model file says)")
     infer.add_argument("--labels", metavar="FILE", help="class names: JSON, or a name a line")
-    infer.add_argument("--device", default="auto", help="auto (default), host, cuda, cuda:N")
+    infer.add_argument("--device", default="auto", help="auto (default), host, cuda, cuda:N, sim")
     infer.add_argument(
         "--threads", type=_positive, metavar="N", help="of the host device (default: all processors)"
     )
@@ -85,6 +86,12 @@ def _parser() -> argparse.ArgumentParser:
         "--contexts", action="store_true", help="each layer alone too, with warm and with emptied caches"
     )
     infer.add_argument("--energy", action="store_true", help="each layer's energy too, where readable")
+    infer.add_argument(
+        "--against",
+        nargs="+",
+        metavar="OP|NODE=NAME",
+        help="runs other variants in turn with these, and compares; a second record beside",
+    )
     infer.add_argument(
         "--require-closure",
         type=_share,
@@ -105,17 +112,36 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", help="layers, variants, steps and memory; needs no device")
     _model_arguments(plan)
     plan.add_argument(
-        "--threads", type=_positive, metavar="N", help="of the host device it is for (default: all processors)"
+        "--threads", type=_positive, metavar="N", help="of the host device it is for (default: all)"
     )
     plan.set_defaults(run=_plan)
 
-    report = commands.add_parser("report", help="the table of a recorded run")
+    report = commands.add_parser(
+        "report", help="a recorded run as a table, a page with pictures, or files for other programs"
+    )
     report.add_argument("record", metavar="run.h5")
+    report.add_argument("--html", metavar="FILE", help="a page with pictures; needs no network")
+    report.add_argument("--trace", metavar="FILE", help="one repetition for Perfetto or chrome://tracing")
+    report.add_argument("--csv", metavar="FILE", help="a line a layer")
+    report.add_argument("--json", action="store_true", help="all of the record, on the standard output")
     report.set_defaults(run=_report)
+
+    explain = commands.add_parser(
+        "explain", help="a recorded run in plain sentences: what is slow and why, memory, how sure"
+    )
+    explain.add_argument("record", metavar="run.h5")
+    explain.set_defaults(run=_explain)
+
+    compare = commands.add_parser(
+        "compare", help="two recorded runs, layer by layer: same, faster, slower, can't tell"
+    )
+    compare.add_argument("before", metavar="a.h5")
+    compare.add_argument("after", metavar="b.h5")
+    compare.set_defaults(run=_compare)
 
     tune = commands.add_parser("tune", help="time the variants of every distinct layer, keep the winners")
     _model_arguments(tune)
-    tune.add_argument("--device", default="auto", help="auto (default), host, cuda, cuda:N")
+    tune.add_argument("--device", default="auto", help="auto (default), host, cuda, cuda:N, sim")
     tune.add_argument("--threads", type=_positive, metavar="N", help="of the host device (default: all)")
     tune.set_defaults(run=_tune)
 
@@ -177,21 +203,12 @@ def _positive(text: str) -> int:
 _positive.__name__ = "whole number above 0"  # argparse names the type in its message
 
 
-def _pairs(texts: Sequence[str], flag: str, example: str) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.rpartition("=")
-        if not equals or not name or not value:
-            raise InputError(f"{flag} can't be read", found=text, expected=example)
-        pairs[name] = value
-    return pairs
-
-
 def _load(options: argparse.Namespace) -> Model:
     from minicnn.engine import load
+    from minicnn.feeds import pairs
 
     shapes = {}
-    for name, text in _pairs(options.shape, "--shape", "NAME=1,3,224,224").items():
+    for name, text in pairs(options.shape, "--shape", "NAME=1,3,224,224").items():
         try:
             shapes[name] = tuple(int(part) for part in text.replace("x", ",").split(","))
         except ValueError:
@@ -202,10 +219,13 @@ def _load(options: argparse.Namespace) -> Model:
 
 
 def _variants(options: argparse.Namespace) -> dict[str, str]:
-    return _pairs(options.variant, "--variant", "conv=im2col or NODE=direct")
+    from minicnn.feeds import pairs
+
+    return pairs(options.variant, "--variant", "conv=im2col or NODE=direct")
 
 
 def _infer(options: argparse.Namespace) -> None:
+    from minicnn.feeds import SEED, Feeds
     from minicnn.progress import status
     from minicnn.report import table
 
@@ -219,7 +239,7 @@ def _infer(options: argparse.Namespace) -> None:
     if options.output and not Path(options.output).absolute().parent.is_dir():
         raise OutputError("the output's folder isn't there", file=options.output)
     with status("loading"):
-        feeds = _Feeds(_load(options), options)
+        feeds = Feeds(_load(options), options)
     with status("planning and building"):
         engine = feeds.model.plan(
             device=options.device,
@@ -249,8 +269,13 @@ def _infer(options: argparse.Namespace) -> None:
                     for name, values in saved.items()
                 },
             )
+        command = f"python -m minicnn {shlex.join(sys.argv[1:])}"
+        seed = SEED if feeds.is_random else None
         if options.check:
-            _print_check(engine, first)
+            _check(engine, first, Path(options.record) if options.record else None, command, seed)
+            return
+        if options.against:
+            _infer_against(engine, first, options, record_path, command, seed)
             return
         record = engine.profile(
             first,
@@ -261,8 +286,8 @@ def _infer(options: argparse.Namespace) -> None:
             contexts=options.contexts,
             energy=options.energy,
             record=record_path,
-            command=f"python -m minicnn {shlex.join(sys.argv[1:])}",
-            seed=SEED if feeds.is_random else None,
+            command=command,
+            seed=seed,
             progress=True,
         )
     table.print_record(record)
@@ -274,134 +299,40 @@ def _infer(options: argparse.Namespace) -> None:
         )
 
 
-class _Feeds:
-    """What the model is given, in turn: batches of pictures, the arrays of --input, or seeded random numbers."""
+def _infer_against(
+    engine: Engine,
+    inputs: dict[str, np.ndarray],
+    options: argparse.Namespace,
+    path: Path,
+    command: str,
+    seed: int | None,
+) -> None:
+    from minicnn.compare import compare
+    from minicnn.feeds import pairs
+    from minicnn.report import table
+    from minicnn.report.compare import print_comparison
 
-    def __init__(self, model: Model, options: argparse.Namespace):
-        from minicnn import image
-
-        self.model = model
-        self.batch = options.batch or 1
-        self.pictures = list(_pictures(options.image))
-        self.is_random = not options.image and not options.input
-        self.arrays = {
-            name: _load_array(name, path)
-            for name, path in _pairs(options.input, "--input", "NAME=FILE.npy").items()
-        }
-        try:
-            self.preprocess, self.answer = image.find_preprocess(
-                options.model,
-                model.graph.metadata,
-                mean=options.mean,
-                std=options.std,
-                resize=options.resize,
-                crop=options.crop,
-                channels=options.channels,
-            )
-        except InputError as error:
-            if self.pictures:
-                raise
-            # A JSON file of that name may be anybody's: without pictures it is only good for labels.
-            print(f"minicnn: not used: {error}", file=sys.stderr)
-            self.preprocess, self.answer = image.Preprocess(), image.AnswerFormat()
-        self.labels = image.load_labels(options.labels) if options.labels else self.answer.labels
-        if self.pictures and len(model.inputs) != 1:
-            raise InputError(
-                "pictures are for models with one input", file=options.model, found=list(model.inputs)
-            )
-        self.model = model.with_shapes(self._open_shapes())
-
-    def _open_shapes(self) -> dict[str, tuple[int, ...]]:
-        """What pictures and arrays say about dimensions that the file leaves open."""
-        if self.pictures:
-            (name,) = self.model.inputs
-            group = min(self.batch, len(self.pictures))
-            return {name: (group, *self._pixels(self.pictures[0]).shape[1:])}
-        return {name: a.shape for name, a in self.arrays.items() if name in self.model.inputs}
-
-    def _pixels(self, path: Path) -> np.ndarray:
-        (known,) = self.model.inputs.values()
-        return self.preprocess.apply(path, known.shape or ())
-
-    def __iter__(self) -> Iterator[tuple[list[str], dict[str, np.ndarray]]]:
-        if self.pictures:
-            (name,) = self.model.inputs
-            for start in range(0, len(self.pictures), self.batch):
-                group = self.pictures[start : start + self.batch]
-                yield [str(p) for p in group], {name: np.concatenate([self._pixels(p) for p in group])}
-        elif self.arrays:
-            yield [], self.arrays
-        else:
-            yield [], random_inputs(self.model)
-
-    def print_answer(self, names: list[str], outputs: dict[str, np.ndarray]) -> None:
-        """The five best classes of a classifier for each picture; else each output's shape and range."""
-        from minicnn import image
-
-        output = self.answer.output or next(iter(outputs))
-        if output not in outputs:
-            raise InputError(
-                "the sidecar names an output the model hasn't", found=output, accepted=list(outputs)
-            )
-        scores = outputs[output]
-        ranked = self.answer.task == "classification" or bool(self.labels)
-        for index, name in enumerate(names or [""] * (len(scores) if ranked and scores.ndim else 1)):
-            print(f"{name}:" if name else "answer:" + (" (of seeded random input)" if self.is_random else ""))
-            if not ranked:
-                for key, value in outputs.items():
-                    print(f"  {key}: {value.dtype} {'x'.join(map(str, value.shape))}{_range(value)}")
-                continue
-            for best in image.top_k(scores[index : index + 1], kind=self.answer.scores, labels=self.labels):
-                chance = f"{best.score:12.5g}" if best.probability is None else f"{best.probability:8.4f}"
-                print(f"  {best.index:5d}  {chance}  {best.name or ''}".rstrip())
-            if names and index + 1 == len(names):
-                break
-
-
-def _range(value: np.ndarray) -> str:
-    return f", {value.min():.6g} to {value.max():.6g}" if value.size and value.dtype.kind in "fiu" else ""
-
-
-def random_inputs(model: Model) -> dict[str, np.ndarray]:
-    """Seeded numbers for every input: floats in [-1, 1], small whole numbers, booleans.
-
-    Raises    ShapeError: a dimension is left open
-    """
-    graph = model.resolve()
-    rng = np.random.default_rng(SEED)
-    inputs = {}
-    for name in graph.inputs:
-        known = graph.types[name]
-        if known.dtype == "bool" or known.dtype.startswith(("int", "uint")):
-            inputs[name] = rng.integers(0, 2, known.extents).astype(known.dtype)
-        else:
-            inputs[name] = rng.uniform(-1, 1, known.extents).astype(known.dtype)
-    return inputs
-
-
-def _pictures(places: Sequence[str]) -> Iterator[Path]:
-    """The files named, and those of known picture types in the folders named, by name."""
-    types = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-    for place in map(Path, places):
-        if not place.is_dir():
-            yield place
-            continue
-        found = sorted(p for p in place.iterdir() if p.suffix.lower() in types)
-        if not found:
-            raise InputError("the folder holds no pictures", file=place, accepted=", ".join(sorted(types)))
-        yield from found
-
-
-def _load_array(name: str, path: str) -> np.ndarray:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            "the array can't be read", file=path, tensor=name, found=error, expected="a .npy file"
-        ) from None
-    if not isinstance(array, np.ndarray):
-        raise InputError("the file holds several arrays", file=path, tensor=name, expected="a .npy file")
-    return array
+    other_variants = _variants(options) | pairs(options.against, "--against", "conv=im2col or NODE=direct")
+    with engine.model.plan(
+        device=engine.device,
+        fuse=options.fuse == "all",
+        variants=other_variants,
+        precision=options.precision,
+        fallback=not options.no_fallback,
+    ) as other:
+        first, second = engine.profile_against(
+            other,
+            inputs,
+            repeat=options.repeat or PAIRED_REPEAT,
+            records=(path, path.with_suffix(".against.h5")),
+            command=command,
+            seed=seed,
+            progress=True,
+        )
+    table.print_record(first)
+    print()
+    print_comparison(compare(first, second, paired=True))
+    print(f"record    {second.path}")
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -416,16 +347,21 @@ def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
         raise OutputError("the outputs can't be written", file=path, found=error.strerror or error) from None
 
 
-def _print_check(engine: Engine, inputs: dict[str, np.ndarray]) -> None:
-    from minicnn.check import check
+def _check(
+    engine: Engine, inputs: dict[str, np.ndarray], path: Path | None, command: str, seed: int | None
+) -> None:
+    from minicnn import check
     from minicnn.report import lists
 
-    results = check(engine, inputs)
-    lists.print_check(results)
-    wrong = [r for r in results if not r.is_within]
+    layers = check.check(engine, inputs)
+    lists.print_check(layers)
+    if path is not None:
+        record = check.store(engine, inputs, layers, path=path, command=command, seed=seed)
+        print(f"record    {record.path}")
+    wrong = [layer for layer in layers if layer.is_wrong]
     if wrong:
         raise MinicnnError(
-            f"{len(wrong)} of {len(results)} layers are beyond their error bound", node=wrong[0].layer
+            f"{len(wrong)} of {len(layers)} layers are beyond their error bound", node=wrong[0].name
         )
 
 
@@ -467,10 +403,39 @@ def _tune(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
+    """The table, unless something else was asked for. Files are named on stderr: stdout may be JSON."""
     from minicnn import store
-    from minicnn.report import table
+    from minicnn.report import export, html, lists, table, trace
 
-    table.print_record(store.read(options.record))
+    record = store.read(options.record)
+    makers = {"csv": export.csv_text, "trace": trace.trace_text, "html": html.html_text}
+    asked = {name: path for name in makers if (path := getattr(options, name)) is not None}
+    for name, path in asked.items():
+        print(f"wrote {export.write(path, makers[name](record), record)}", file=sys.stderr)
+    if options.json:
+        print(export.json_text(record))
+    elif not asked and any(layer.is_checked for layer in record.layers):
+        lists.print_check(record.layers)
+    elif not asked:
+        table.print_record(record)
+
+
+def _explain(options: argparse.Namespace) -> None:
+    from minicnn import store
+    from minicnn.report import explain
+
+    explain.print_explanation(store.read(options.record))
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """1 where b is slower in a layer or as a whole, for scripts; else 0."""
+    from minicnn import store
+    from minicnn.compare import compare
+    from minicnn.report.compare import print_comparison
+
+    comparison = compare(store.read(options.before), store.read(options.after))
+    print_comparison(comparison)
+    return int(comparison.is_slower)
 
 
 def _doctor(options: argparse.Namespace) -> None:

@@ -8,7 +8,6 @@ record = engine.profile(x, repeat=50, record="run.h5")
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -236,25 +235,43 @@ class Engine:
         """
         if repeat is not None and repeat < 1:
             raise InputError("nothing to measure", expected="at least 1 repetition", found=repeat)
+        procedure = measure.Procedure(
+            repeat=repeat,
+            seconds=seconds,
+            sampling=sampling,
+            gaps=gaps,
+            contexts=contexts,
+            energy=energy,
+        )
+        path = None if record is None else Path(record)
+        return measure.profile(self._subject(x, command, seed), procedure, path=path, progress=progress)
+
+    def profile_against(
+        self,
+        other: Engine,
+        x: Inputs,
+        *,
+        repeat: int = 50,
+        records: tuple[str | Path | None, str | Path | None] = (None, None),
+        command: str = "",
+        seed: int | None = None,
+        progress: bool = False,
+    ) -> tuple[RunRecord, RunRecord]:
+        """This engine and another, repetition by repetition in turn: for `compare(..., paired=True)`."""
+        first, second = (engine._subject(x, command, seed) for engine in (self, other))
+        own, theirs = (None if record is None else Path(record) for record in records)
+        return measure.profile_pair(first, second, repeat, paths=(own, theirs), progress=progress)
+
+    def _subject(self, x: Inputs, command: str, seed: int | None) -> measure.Subject:
         inputs, chain = self._prepare(x)
-        return measure.profile(
-            chain,
-            lambda profiled, gaps: self.timed_run(inputs, profiled=profiled, gaps=gaps)[1],
-            inputs,
+        return measure.Subject(
+            chain=chain,
+            run=lambda profiled, gaps: self.timed_run(inputs, profiled=profiled, gaps=gaps)[1],
+            inputs=inputs,
             device=self.device,
-            procedure=measure.Procedure(
-                repeat=repeat,
-                seconds=seconds,
-                sampling=sampling,
-                gaps=gaps,
-                contexts=contexts,
-                energy=energy,
-            ),
             facts=measure.RunFacts(
                 graph=self.model.graph, precision=self.options.precision, command=command, seed=seed
             ),
-            path=None if record is None else Path(record),
-            progress=progress,
         )
 
     def tensors(self, x: Inputs, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -286,6 +303,11 @@ class Engine:
             for layer, before, after in segment.walk(feeds):
                 inputs = inputs | after
                 yield layer, before, after
+
+    def executables(self, x: Inputs) -> tuple[dict[str, np.ndarray], list[Executable]]:
+        """(the inputs as the device takes them, the segments that run them, those of the last run)"""
+        inputs, chain = self._prepare(x)
+        return inputs, list(chain.segments)
 
     def _prepare(self, x: Inputs) -> tuple[dict[str, np.ndarray], _Chain]:
         names = list(self.model.graph.inputs)

@@ -28,7 +28,7 @@ class Timing:
     gap_us      from a layer's end to the next one's beginning; NaN without brackets
     device_us   first to last event
     host_us     the engine's own time in no transfer and outside first to last event, as far as its clock can
-                see it: where the device's clock is another, the way to the first event and from the last isn't
+                see it: where the device's clock is another, the way to the first event isn't
     """
 
     layer_us: np.ndarray
@@ -125,7 +125,7 @@ class Executable:
         return layer_us, gap_us
 
     def _outside_ns(self, uploaded: int, first: Event, last: Event, ran: int) -> int:
-        """From the upload to the first event and from the last one to the caller: 0 where no clock shows it."""
+        """From upload to first event and from the last one to the caller: 0 where no clock shows it."""
         begin, end = self.device.host_ns(first), self.device.host_ns(last)
         if begin is None or end is None:
             return 0
@@ -162,9 +162,27 @@ class Executable:
                 times[index] = self.device.elapsed_us(first, last)
         return warm_us, cold_us
 
+    def each(self, inputs: Mapping[str, np.ndarray]) -> Iterator[Callable[[], None]]:
+        """What runs a layer alone and to its end, for each in turn; call it once or more before the next.
+
+        Not here  putting back what a layer overwrites: run again, one that works in place works on its output
+        """
+        for operand in self.plan.inputs:
+            self.device.upload(self._address(operand.view()), inputs[operand.name])
+        for layer in self.plan.layers:
+            actions = self._layer_actions(layer)
+
+            def run(actions: list[Action] = actions) -> None:
+                for action in actions:
+                    action()
+                self.device.sync()
+
+            yield run
+
     def _overwritten(self, layer: Layer) -> list[Buffer]:
         """Buffers in the arena that a layer both reads and writes."""
-        read, written = ({self.plan.places.get(o.name) for o in side} for side in (layer.inputs, layer.outputs))
+        places, sides = self.plan.places, (layer.inputs, layer.outputs)
+        read, written = ({places.get(operand.name) for operand in side} for side in sides)
         buffers = [self.plan.buffers[name] for name in read & written if name is not None]
         return [buffer for buffer in buffers if buffer.kind != "weight"]
 

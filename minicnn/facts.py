@@ -1,4 +1,4 @@
-"""What follows from a record: which layers are resolved, how near each comes to which roof, what to beware of."""
+"""What follows from a record: layers resolved or not, rates and roofs, what to beware of."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ BUSY = 0.1  # processors
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """How fast a layer ran. share: of the nearer roof, 1 is the roof itself (a layer out of caches may pass the
-    memory roof); bound: "arithmetic", "memory", or "" where a roof isn't known."""
+    """How fast a layer ran.
+
+    share    of the nearer roof: 1 is the roof itself; a layer that works in caches may pass that of memory
+    bound    "arithmetic", "memory", or "" where a roof isn't known
+    """
 
     gflop_per_s: float
     gb_per_s: float
@@ -35,7 +38,8 @@ def is_unresolved(record: RunRecord) -> np.ndarray:
     """True for layers nearer to the floor (an empty bracket) than their spread, that is the distance of their
     quartiles and the bracket's own. Without calibration none is."""
     steady = record.is_steady
-    floor, own = record.bracket_us, np.nan_to_num(record.bracket_spread_us) + np.nan_to_num(record.clock_step_us)
+    floor = record.bracket_us
+    own = np.nan_to_num(record.bracket_spread_us) + np.nan_to_num(record.clock_step_us)
     marks = np.zeros(len(record.layers), bool)
     for i in range(len(record.layers)):
         times = stats.measured(record.time_us[steady, i])
@@ -43,6 +47,13 @@ def is_unresolved(record: RunRecord) -> np.ndarray:
             low, middle, high = np.percentile(times, (25, 50, 75))
             marks[i] = middle - floor < high - low + own
     return marks
+
+
+def is_at_floor(record: RunRecord) -> np.ndarray:
+    """True for layers that can't be told from an empty bracket, however often they are measured."""
+    own = np.nan_to_num(record.bracket_spread_us) + np.nan_to_num(record.clock_step_us)
+    with np.errstate(invalid="ignore"):
+        return median_us(record) - record.bracket_us <= own
 
 
 def rate(facts: LayerFacts, microseconds: float, record: RunRecord) -> Rate:
@@ -67,7 +78,8 @@ def warnings(record: RunRecord) -> list[str]:
         said.append(f"no steady state: the last third ran {abs(record.drift):.1%} {slower} than the first")
     outliers = int((record.is_outlier & steady).sum())
     if outliers:
-        said.append(f"{outliers} of {int(steady.sum())} repetitions far from the others (kept in the medians)")
+        share = f"{outliers} of {int(steady.sum())} repetitions"
+        said.append(f"{share} far from the others (kept in the medians)")
     if record.other_load >= BUSY:
         said.append(f"other processes kept {record.other_load:.1f} processors busy meanwhile")
     if record.throttled_share > 0:

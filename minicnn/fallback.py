@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference, version_converter
 
+from minicnn.detection import non_max_suppression, roi_align
 from minicnn.errors import ModelError, ShapeError, UnsupportedError
 from minicnn.graph import Dim, Graph, Node, TensorType
-from minicnn.suppression import non_max_suppression
 
 REFUSED = frozenset(
     "Conv ConvInteger ConvTranspose DeformConv QLinearConv MaxPool AveragePool LpPool GlobalMaxPool "
@@ -25,9 +25,11 @@ REFUSED = frozenset(
 _MEANING_SINCE = {
     "Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "PRelu": 7, "Resize": 11, "Upsample": 11, "RoiAlign": 16,
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "And": 7, "Or": 7, "Xor": 7, "Equal": 7, "Greater": 7,
-    "Less": 7, "Scatter": 11, "DequantizeLinear": 19, "Concat": 4, "GRU": 7, "LSTM": 7, "RNN": 7, "Scan": 9,
+    "Less": 7, "Scatter": 11, "Concat": 4, "GRU": 7, "LSTM": 7, "RNN": 7, "Scan": 9,
     "BatchNormalization": 14,
 }  # fmt: skip
+# The evaluator has no older ones of these, but what they mean hasn't changed.
+_KNOWN_SINCE = {"DequantizeLinear": 19}
 SMALL = 1024  # elements of a constant that shape inference is given: target shapes, axes, scales, not weights
 
 Arrays = tuple[Any, ...]  # numpy arrays; None for an output the node doesn't have
@@ -103,9 +105,9 @@ def function(node: Node, graph: Graph) -> Callable[..., Arrays]:
         raise UnsupportedError("an operator that never falls back", node=node.name, operator=node.op)
     if node.op == "Scan" and graph.opset < 9:  # onnx can't convert it either
         raise UnsupportedError("Scan with a batch axis, as in opset 8", node=node.name, operator=node.op)
-    if node.op == "NonMaxSuppression" and not node.domain:
-        centred = node.attributes.get("center_point_box", 0) == 1
-        return lambda *arrays: (non_max_suppression(*arrays, is_centred=centred),)
+    own = _own(node, graph)
+    if own is not None:
+        return own
     older = {op for op, since in _MEANING_SINCE.items() if graph.opset < since}
     if _holds(_graphs_of(node), older):
         facts = {"node": node.name, "operator": node.op, "found": f"opset {graph.opset}"}
@@ -132,6 +134,19 @@ def function(node: Node, graph: Graph) -> Callable[..., Arrays]:
             ) from None
 
     return call
+
+
+def _own(node: Node, graph: Graph) -> Callable[..., Arrays] | None:
+    """What numpy does better than the evaluator."""
+    given: dict[str, Any] = dict(node.attributes)
+    if node.op == "NonMaxSuppression" and not node.domain:
+        is_centred = given.get("center_point_box", 0) == 1
+        return lambda *arrays: (non_max_suppression(*arrays, is_centred=is_centred),)
+    if node.op == "RoiAlign" and not node.domain and given.pop("mode", "avg") == "avg":
+        usual = "half_pixel" if graph.opset >= 16 else "output_half_pixel"
+        is_half_pixel = given.pop("coordinate_transformation_mode", usual) == "half_pixel"
+        return lambda *arrays: (roi_align(*arrays, is_half_pixel=is_half_pixel, **given),)
+    return None
 
 
 def evaluate(node: Node, graph: Graph, arrays: Iterable[np.ndarray | None]) -> Arrays:
@@ -170,9 +185,11 @@ def _model(node: Node, graph: Graph, *, with_constants: bool) -> onnx.ModelProto
 
 def _for_evaluator(node: Node, graph: Graph) -> onnx.ModelProto:
     model = _model(node, graph, with_constants=False)
-    newer = _MEANING_SINCE.get(node.op, 0) if node.domain == "" else 0
-    if graph.opset < newer:
-        return version_converter.convert_version(model, newer)
+    is_onnx = node.domain == ""
+    if is_onnx and graph.opset < _MEANING_SINCE.get(node.op, 0):
+        return version_converter.convert_version(model, _MEANING_SINCE[node.op])
+    if is_onnx and graph.opset < _KNOWN_SINCE.get(node.op, 0):
+        next(entry for entry in model.opset_import if not entry.domain).version = _KNOWN_SINCE[node.op]
     _mend_loops(model.graph, graph.opset)
     return model
 

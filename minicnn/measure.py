@@ -9,16 +9,16 @@ profiling adds, what the boundaries miss and what nobody measured all stay in `u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from minicnn import describe, machine, stats, steady
-from minicnn.calibrate import cache_flush, calibrate
+from minicnn import describe, energy, machine, stats, steady
+from minicnn.calibrate import Calibration, cache_flush, calibrate
 from minicnn.describe import RunFacts
 from minicnn.device.base import Device
 from minicnn.execute import Executable, Timing
@@ -69,56 +69,102 @@ class Procedure:
         return self.repeat + LEAD + min(self.repeat, SPARE) + (PAIRS if self.sampling else 0)
 
 
-def profile(
-    chain: Runnable,
-    run: Run,
-    inputs: Mapping[str, np.ndarray],
-    *,
-    device: Device,
-    procedure: Procedure,
-    facts: RunFacts,
-    path: Path | None,
-    progress: bool,
-) -> RunRecord:
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is measured: `run` runs the chain on `inputs`, transfers included."""
+
+    chain: Runnable
+    run: Run
+    inputs: Mapping[str, np.ndarray]
+    device: Device
+    facts: RunFacts
+
+
+def profile(subject: Subject, procedure: Procedure, *, path: Path | None, progress: bool) -> RunRecord:
     """Calibrates, repeats until the procedure is satisfied, and says how far the numbers can be trusted."""
-    calibration = calibrate(device)
+    calibration = calibrate(subject.device)
+    total = procedure.repeat and procedure.repeat + LEAD
+    with (
+        _recording(subject, procedure, calibration, path) as session,
+        progress_bar("profiling", total, shown=progress) as advance,
+    ):
+        session.repeat(advance)
+    return session.recorder.record
+
+
+def profile_pair(
+    first: Subject, second: Subject, repeat: int, *, paths: tuple[Path | None, Path | None], progress: bool
+) -> tuple[RunRecord, RunRecord]:
+    """Both in turn, repetition by repetition, so that what disturbs one disturbs the other: to be compared in
+    pairs. Both have the same repetitions and the same warm-up."""
+    calibration = calibrate(first.device)
+    procedure = Procedure(repeat=repeat)
+    with (
+        _recording(first, procedure, calibration, paths[0]) as a,
+        _recording(second, procedure, calibration, paths[1]) as b,
+        progress_bar("profiling", repeat + LEAD, shown=progress) as advance,
+    ):
+        load = machine.busy()
+        done = warmup = 0
+        while done < procedure.capacity and not _is_done(done, warmup, repeat):
+            for session in (a, b) if done % 2 == 0 else (b, a):
+                session.add(done, warmup)
+            done += 1
+            advance()
+            if done >= repeat:
+                warmup = max(a.warmup(done), b.warmup(done))
+        for session in (a, b):
+            session.flag_warmup(done, warmup)
+            session.finish(done, warmup, load)
+    return a.recorder.record, b.recorder.record
+
+
+@contextmanager
+def _recording(
+    subject: Subject, procedure: Procedure, calibration: Calibration, path: Path | None
+) -> Iterator[_Session]:
     before = machine.process_bytes()
-    run(True, procedure.gaps)  # plans the segments whose shapes only a run tells
-    executables = list(chain.segments)
+    subject.run(True, procedure.gaps)  # plans the segments whose shapes only a run tells
+    executables = list(subject.chain.segments)
     touched = math.nan
     if len(executables) == 1:
-        touched = float(executables[0].touched_bytes(inputs))
-    attributes = describe.attributes(device, facts, inputs) | describe.memory(executables)
-    attributes |= asdict(calibration) | {"touched_peak_bytes": touched}
-    layers = [describe.layer_facts(layer) for layer in chain.layers]
-    with (
-        Recorder(
-            path, layers, procedure.capacity, attributes, describe.buffers(executables)
-        ) as recorder,
-        progress_bar("profiling", procedure.repeat and procedure.repeat + LEAD, shown=progress) as advance,
-        ExitStack() as stack,
-    ):
-        session = _Session(run, device, procedure, recorder, calibration.bracket_us)
+        touched = float(executables[0].touched_bytes(subject.inputs))
+    attributes = describe.attributes(subject.device, subject.facts, subject.inputs)
+    attributes |= describe.memory(executables) | asdict(calibration) | {"touched_peak_bytes": touched}
+    meter = _meter(subject.device) if procedure.energy else ""
+    attributes["energy_source"] = meter if isinstance(meter, str) else meter.name
+    layers = [describe.layer_facts(layer) for layer in subject.chain.layers]
+    buffers = describe.buffers(executables)
+    with ExitStack() as stack:
+        recorder = stack.enter_context(Recorder(path, layers, procedure.capacity, attributes, buffers))
+        session = _Session(subject, procedure, recorder, calibration.bracket_us)
         if procedure.contexts and len(executables) == 1:
-            flush = stack.enter_context(cache_flush(device))
-            session.alone = lambda: executables[0].alone(inputs, flush)
-        session.repeat(advance)
-        if device.info.kind == "host":
+            flush = stack.enter_context(cache_flush(subject.device))
+            session.alone = lambda: executables[0].alone(subject.inputs, flush)
+        yield session
+        if not isinstance(meter, str) and len(executables) == 1:
+            found = energy.measure(meter, executables[0].each(subject.inputs))
+            recorder.set(idle_power_w=found.idle_power_w)
+            recorder.set_facts(
+                energy_uj=found.by_counter_uj.tolist(), energy_by_power_uj=found.by_power_uj.tolist()
+            )
+        if subject.device.info.kind == "host":
             grown = machine.process_bytes() - before
             grown += sum(e.plan.weight_bytes + e.plan.arena_bytes for e in executables)
             recorder.set(allocated_peak_bytes=float(grown))
-    return recorder.record
+
+
+def _meter(device: Device) -> energy.Meter | str:
+    return energy.find_rapl() if device.info.kind == "host" else device.energy_meter()
 
 
 class _Session:
     """The repetitions of one record. `alone`, where set: each layer by itself, warm and cold."""
 
-    def __init__(
-        self, run: Run, device: Device, procedure: Procedure, recorder: Recorder, bracket_us: float
-    ):
+    def __init__(self, subject: Subject, procedure: Procedure, recorder: Recorder, bracket_us: float):
         self.alone: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
-        self._run, self._device = run, device
-        self._procedure, self._recorder = procedure, recorder
+        self.recorder = recorder
+        self._run, self._device, self._procedure = subject.run, subject.device, procedure
         capacity = procedure.capacity
         names = ("plain_us", "profiled_us", "wall_us", "profiled_wall_us", "unattributed_us", "read_us")
         self._kept = {name: np.full(capacity, np.nan) for name in names}
@@ -135,19 +181,20 @@ class _Session:
         start, load = clock(), machine.busy()
         done = warmup = 0
         for rep in range(self._procedure.capacity):
-            self._add(rep, warmup)
+            self.add(rep, warmup)
             done = rep + 1
             if self._procedure.sampling and done == PAIRS:
                 self._every = self._sampling_interval(done)
             advance()
             passed = (clock() - start) / 1e9
             if self._is_checkpoint(done) or self._is_late(done, passed):
-                warmup = self._flag_warmup(done)
+                warmup = self.warmup(done)
+                self.flag_warmup(done, warmup)
                 if self._is_late(done, passed) or self._is_enough(done, warmup):
                     break
-        self._finish(done, warmup, load)
+        self.finish(done, warmup, load)
 
-    def _add(self, rep: int, warmup: int) -> None:
+    def add(self, rep: int, warmup: int) -> None:
         before = machine.preemptions()
         values: dict[str, Any] = {"is_warmup": rep < max(warmup, LEAD if rep < LEAD else 0)}
         is_paired = self._every == 1
@@ -171,7 +218,7 @@ class _Session:
         throttled = self._device.is_throttled()
         if throttled is not None:
             self._throttled.append(throttled)
-        self._recorder.add(rep, **values)
+        self.recorder.add(rep, **values)
 
     def _plain(self) -> dict[str, Any]:
         timing, wall_us = self._timed(profiled=False)
@@ -216,31 +263,32 @@ class _Session:
 
     def _is_enough(self, done: int, warmup: int) -> bool:
         if self._procedure.repeat is not None:
-            return done - warmup >= self._procedure.repeat
+            return _is_done(done, warmup, self._procedure.repeat)
         summary = stats.summary(self._whole(done)[warmup:])
         half = (summary.interval.high - summary.interval.low) / 2
         return summary.interval.is_bounded and half <= NARROW * summary.median
 
-    def _flag_warmup(self, done: int) -> int:
+    def warmup(self, done: int) -> int:
+        """How many repetitions so far are warm-up; when sampling, those that found the overhead too."""
         warmup = steady.warmup_length(self._whole(done))
-        if self._procedure.sampling:
-            warmup = max(warmup, min(PAIRS, done - 1))
-        self._recorder.flag("is_warmup", np.arange(done) < warmup)
-        return warmup
+        return max(warmup, min(PAIRS, done - 1)) if self._procedure.sampling else warmup
+
+    def flag_warmup(self, done: int, warmup: int) -> None:
+        self.recorder.flag("is_warmup", np.arange(done) < warmup)
 
     def _sampling_interval(self, done: int) -> int:
         """One profiled run in so many costs less than SAMPLING_COST.
 
-        What a profiled run adds is reckoned from its parts, since its whole drowns in the noise of a few runs:
-        the boundaries' events, and on the engine's own clock the time to read them.
+        What a profiled run adds is reckoned from its parts, since its whole drowns in the noise of a few
+        runs: the boundaries' events, and on the engine's own clock the time to read them.
         """
         reading = stats.median(self._kept["read_us"][:done]) - stats.median(self._host[:done])
         added = self._bracket_us * max(self._boundaries - 1, 0) + max(reading, 0.0)
         share = added / stats.median(self._kept["wall_us"][:done])
         return min(max(math.ceil(share / SAMPLING_COST), 2), RAREST)
 
-    def _finish(self, done: int, warmup: int, load: machine.Busy | None) -> None:
-        recorder, later = self._recorder, slice(warmup, done)
+    def finish(self, done: int, warmup: int, load: machine.Busy | None) -> None:
+        recorder, later = self.recorder, slice(warmup, done)
         kept = {name: samples[:done] for name, samples in self._kept.items()}
         numbers: dict[str, float] = {"profiled_every": self._every}
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -261,6 +309,11 @@ class _Session:
         recorder.set(**numbers)
         if done < self._procedure.capacity:
             recorder.end_early()
+
+
+def _is_done(done: int, warmup: int, repeat: int) -> bool:
+    """Whether so many repetitions count; of few, where no warm-up can be found, LEAD go before them."""
+    return done - (warmup if done >= steady.FEW else LEAD) >= repeat
 
 
 def _overhead(kept: Mapping[str, np.ndarray], which: slice) -> tuple[float, stats.Interval]:

@@ -106,5 +106,5 @@ def _by_registers(warps: int, registers: int) -> int:
 def _by_shared_memory(limits: Limits, shared_bytes: int) -> int:
     if shared_bytes > limits.shared_per_block:
         return 0
-    taken = round_up(shared_bytes + limits.shared_reserved, limits.shared_unit)
-    return limits.shared_bytes // taken if taken else limits.blocks
+    taken = round_up(max(shared_bytes + limits.shared_reserved, 1), limits.shared_unit)
+    return limits.shared_bytes // taken

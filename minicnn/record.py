@@ -47,10 +47,15 @@ class LayerFacts:
     check_of_bound: float = NAN  # beyond 1: wrong
     check_index: str = ""  # the first element beyond its bound, else the worst one, as "n,c,h,w"
 
+    @property
+    def is_wrong(self) -> bool:
+        """Found beyond its error bound; a NaN where there should be none is, too."""
+        return self.is_checked and not self.check_of_bound <= 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class BufferFacts:
-    """One piece of planned memory. It lives from layer `first` to layer `last`; `offset` is into its arena."""
+    """One piece of planned memory, alive from layer `first` to `last`; `offset` is into its arena."""
 
     name: str
     kind: str = ""  # input, output, activation, workspace (in the arena); weight
@@ -65,8 +70,8 @@ class RunRecord:
     """One run: its layers, the raw samples of every repetition, memory, and what it takes to repeat it.
 
     A repetition has a plain run (two device events and the caller's clock) and a profiled one (an event at
-    every layer's boundary), in turn first and second; if asked for, a third with brackets. Warm-up repetitions
-    are kept and flagged. NaN means: not measured.
+    every layer's boundary), in turn first and second; if asked for, a third with brackets. Warm-up is
+    kept and flagged. NaN means: not measured.
 
     Shapes    time_us, gap_us, enqueue_us, alone_* (repetitions, layers); the other samples (repetitions,)
     Units     us by the end of the name; bytes; fractions for closure_residual, profiling_overhead, drift

@@ -26,6 +26,7 @@ class Interval:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
+SHORTFALL = 16.0  # of the correlation time found in n samples: about this times itself over n
 UNBOUNDED = Interval(low=-math.inf, high=math.inf, coverage=1.0)
 
 
@@ -75,8 +76,8 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
 
     Raises    ValueError: confidence outside 0 to 1
     Source    H. A. David, H. N. Nagaraja, Order Statistics, section 7.1
-    Not here  samples that depend on each other: `serial_interval`. Fewer than six samples can't give 95 %: the
-              interval is then all numbers, coverage 1.
+    Not here  samples that depend on each other: `serial_interval`. Fewer than six samples can't give 95 %:
+              the interval is then all numbers, coverage 1.
     """
     values = np.sort(measured(samples))
     n = values.size
@@ -91,16 +92,16 @@ def serial_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
 
     The ranks of `median_interval`, their distance from the middle stretched by the square root of the
     correlation time: so many samples are worth one that stands alone. Of few samples that time is found too
-    short; the factor 1 + 4 / (effective samples) makes up for it (found by simulation, tests/test_measure.py).
+    short: a second factor makes up for it, found by simulation (tests/test_measure.py).
 
-    Not here  a level that lasts for a tenth of the run or more: no interval out of that run knows the others
+    Not here  levels that last for a tenth of the run or more: no interval out of that run knows the others.
+              Of 50 repetitions that jump between two levels, the median in the hole between, 95 % are 93 %.
     """
     values = measured(samples)
     n = values.size
     k, coverage = _rank(n, confidence)
     time = correlation_time(values)
-    if time > 1:
-        time *= 1 + 4 * time / n
+    time *= 1 + SHORTFALL * (time - 1) / max(n, 1)
     k = k if time == 1 else math.floor(n / 2 + 0.5 - (n / 2 + 0.5 - k) * math.sqrt(time))
     if k < 1:
         return UNBOUNDED

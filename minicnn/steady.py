@@ -12,7 +12,7 @@ from minicnn import stats
 
 FEW = 10  # of fewer repetitions nothing can be found; the first two are then left out
 WINDOW = 5  # of the running median
-RARE = 5  # percent at either end
+RARE = 2  # percent at either end
 LEAST_CHANGE = 0.01  # of the level: what is less isn't worth a repetition
 NORMAL_SPREAD = 1.4826  # standard deviations in a median absolute deviation
 OUTLIER_SPREADS = 6.0
@@ -22,7 +22,7 @@ def warmup_length(times: ArrayLike) -> int:
     """How many repetitions at the start differ from what follows; at most half of them.
 
     The later half says what is usual: the range of its single times, and that of its running medians, but for
-    the farthest twentieth at either end. The steady state begins with the first repetition within the one
+    the RARE ones at either end. The steady state begins with the first repetition within the one
     whose running median is within the other. Spells that the later half knows too are no warm-up.
     """
     values = np.asarray(times, dtype=np.float64)
@@ -44,19 +44,28 @@ def _is_usual(values: np.ndarray, late: np.ndarray) -> np.ndarray:
 
 
 def drift(times: ArrayLike) -> tuple[float, stats.Interval]:
-    """(how much slower the last third is than the first, a fraction; an interval of it), in the order of time."""
+    """(how much slower the last third is than the first, a fraction; its interval)"""
     values = stats.measured(times)
     third = values.size // 3
     if third < 2:
         return math.nan, stats.UNBOUNDED
-    ratio, interval = stats.ratio_interval(values[:third], values[-third:])
+    first, last = (_levelled(part) for part in (values[:third], values[-third:]))
+    ratio, interval = stats.ratio_interval(first, last)
     if not interval.is_bounded:
         return ratio - 1, stats.UNBOUNDED
     return ratio - 1, stats.Interval(low=interval.low - 1, high=interval.high - 1, coverage=interval.coverage)
 
 
+def _levelled(values: np.ndarray) -> np.ndarray:
+    """The series without its own slope, which would pass for noise; the level of its middle stays."""
+    half = values.size // 2
+    slope = (np.median(values[-half:]) - np.median(values[:half])) / (values.size - half)
+    level = values - slope * (np.arange(values.size) - (values.size - 1) / 2)
+    return level if (level > 0).all() else values
+
+
 def outliers(times: ArrayLike) -> np.ndarray:
-    """True where a repetition lies far outside the others, on a logarithmic scale. They stay in the medians."""
+    """True where a repetition lies far outside the others, in logarithms. It stays in the medians."""
     values = np.asarray(times, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         series = np.where(values > 0, np.log(values), np.nan)

@@ -8,8 +8,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--device",
         default="host",
-        help="of the tests that take one: host (default), cuda, cuda:N. Any but host leaves out all others. "
-        "For the simulated GPU: tests/test_on_simgpu.py",
+        help="of the tests that take one: host (default), cuda, cuda:N, sim. Any but host: only those. "
+        "With the real PyCUDA on a simulated driver: tests/test_on_simgpu.py",
     )
 
 

@@ -14,21 +14,21 @@ import itertools
 import math
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from arrangements import Arrangement, arrangements, lay_out
 
 import minicnn.device as devices
 from minicnn import epilogue
 from minicnn.device.base import Device
 from minicnn.errors import DeviceError
-from minicnn.geometry import NHWC, PLAIN, Layout
 from minicnn.graph import Epilogue, TensorType
-from minicnn.registry import Case, Entry, Orders, Problem, Variant, problem_of, table
+from minicnn.registry import Case, Entry, Problem, Variant, problem_of, table
 from minicnn.step import Extent3, Kernel, Launch, Operand, View
 
 DEVICES = ("host",)  # tests/conftest.py sets another, `pytest --device cuda`
@@ -180,73 +180,6 @@ def forget_devices() -> None:
     open_device.cache_clear()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrangement:
-    """How the operands of one run lie in memory; `in_place`: output 0 takes input 0's memory."""
-
-    label: str
-    inputs: tuple[Layout, ...]
-    outputs: tuple[Layout, ...]
-    in_place: bool = False
-
-
-def arrangements(problem: Problem, variant: Variant) -> Iterator[Arrangement]:
-    """Every meaning of "any": padded, dense, as slices of wider tensors; in place where that is allowed."""
-    orders = variant.orders(problem)
-    any_in = ("NCHW", "NHWC") if "any" in orders.inputs else ("-",)
-    any_out = ("NCHW", "NHWC") if "any" in orders.outputs else ("-",)
-    seen = set()
-    for first, second, form in itertools.product(any_in, any_out, ("padded", "dense", "slice")):
-        inputs, outputs = _layouts(problem, orders, first, second, form)
-        if (inputs, outputs) in seen:
-            continue
-        seen.add((inputs, outputs))
-        label = ", ".join(
-            f"{kind}{i} {layout.order}/{layout.channel_pad}{' slice' if layout.is_slice else ''}"
-            for kind, layouts in (("input", inputs), ("output", outputs))
-            for i, layout in enumerate(layouts)
-        )
-        yield Arrangement(label=label, inputs=inputs, outputs=outputs)
-        if variant.may_overwrite and _same_memory(problem) and inputs[0] == outputs[0]:
-            yield Arrangement(label=f"{label}, in place", inputs=inputs, outputs=outputs, in_place=True)
-
-
-def _same_memory(problem: Problem) -> bool:
-    x, y = problem.input(0), problem.y
-    return x is not None and not x.is_constant and (x.shape, x.dtype) == (y.shape, y.dtype)
-
-
-def _layouts(
-    problem: Problem, orders: Orders, any_in: str, any_out: str, form: str
-) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
-    def asked(wanted: tuple[str, ...], index: int) -> str:
-        return wanted[min(index, len(wanted) - 1)]
-
-    first_is_any = asked(orders.inputs, 0) == "any"
-    first_order = any_in if first_is_any else asked(orders.inputs, 0)
-
-    def layout(operand: Operand | None, order: str, any_order: str, place: int) -> Layout:
-        if operand is None or operand.is_constant or len(operand.shape) < 2:
-            return PLAIN
-        strides_honoured = order == "any" or (order == "same" and first_is_any)
-        order = {"any": any_order, "same": first_order}.get(order, order)
-        dense = NHWC if order == "NHWC" else PLAIN
-        if form == "dense" and order == "NHWC":
-            return replace(dense, channel_pad=1)  # a tensor whose NCHW is NHWC too, seen so without a copy
-        if form != "slice" or not (strides_honoured or order == "NHWC"):
-            return dense
-        offset = 16 * (place + 1)
-        return replace(
-            dense, offset=offset, channel_stride=offset + dense.channels_padded(operand.shape) + 16
-        )
-
-    inputs = tuple(layout(o, asked(orders.inputs, i), any_in, i) for i, o in enumerate(problem.inputs))
-    outputs = tuple(
-        layout(o, asked(orders.outputs, i), any_out, i + 2) for i, o in enumerate(problem.outputs)
-    )
-    return inputs, outputs
-
-
 def _as_in_onnx(op: str, case: Case) -> Case:
     """Without the epilogue, and without inputs that only fusion adds."""
     import onnx
@@ -377,53 +310,8 @@ def _elements(operand: Operand) -> int:
     return operand.elements
 
 
-def lay_out(
-    variant: Variant,
-    problem: Problem,
-    arrangement: Arrangement,
-    arrays: list[np.ndarray | None],
-    where: str = "",
-) -> tuple[Problem, dict[str, np.ndarray]]:
-    """The problem as the variant's `steps` gets it, and what its inputs (packed) and tables hold, by name."""
-    packings = variant.packings(problem)
-    contents: dict[str, np.ndarray] = {}
-    originals: list[Operand | None] = []
-    inputs: list[Operand | None] = []
-    for index, (operand, array, layout) in enumerate(
-        zip(problem.inputs, arrays, arrangement.inputs, strict=True)
-    ):
-        if operand is None or array is None:
-            originals.append(None)
-            inputs.append(None)
-            continue
-        operand = replace(operand.with_layout(layout), value=array if operand.is_constant else None)
-        originals.append(operand)
-        if index in packings:
-            packing = packings[index]
-            array = np.ascontiguousarray(packing.function(array), packing.dtype)
-            assert array.shape == packing.shape, (
-                f"packing {packing.name} gives {array.shape}, says {packing.shape}; {where}"
-            )
-            name = f"{operand.name}:{packing.name}"
-            operand = Operand(name=name, dtype=packing.dtype, shape=array.shape, value=array)
-        inputs.append(operand)
-        contents[operand.name] = array
-    outputs = tuple(
-        o.with_layout(layout) for o, layout in zip(problem.outputs, arrangement.outputs, strict=True)
-    )
-    unpacked = replace(problem, inputs=tuple(originals), outputs=outputs)
-    made = variant.tables(unpacked)
-    tables = tuple(Operand(name=f"table{i}", dtype=a.dtype.name, shape=a.shape) for i, a in enumerate(made))
-    contents |= {operand.name: array for operand, array in zip(tables, made, strict=True)}
-    laid_out = replace(problem, inputs=tuple(inputs), outputs=outputs, tables=tables)
-    if workspace_bytes := variant.workspace_bytes(unpacked):
-        workspace = Operand(name="workspace", dtype="float32", shape=(-(-workspace_bytes // 4),))
-        laid_out = replace(laid_out, workspace=workspace)
-    return laid_out, contents
-
-
 def launches(kind: str) -> dict[Kernel, set[tuple[Extent3, int]]]:
-    """(block, dynamic shared bytes) of every launch: of all cases in all variants that the kind of device has."""
+    """(block, dynamic shared bytes) of every launch: all cases, all variants that this kind of device has."""
     found: dict[Kernel, set[tuple[Extent3, int]]] = {}
     for domain, op in table():
         for case in cases(op).values() if not domain else ():

@@ -67,7 +67,7 @@ def test_infer_prints_the_answer_the_table_and_where_the_record_is(run: Run, tmp
     assert lines[0] == f"{MODELS / 'cat.jpg'}:"
     assert lines[1].split()[0] == "282"
     assert "a cat" in lines[1]
-    assert "depthwise" in out and "gemm1x1" in out
+    assert "depthwise" in out and "tiled" in out
     assert out.rstrip().endswith(str(tmp_path / "efficientnet_lite0.h5"))
     record = store.read(tmp_path / "efficientnet_lite0.h5")
     assert sum(f.macs for f in record.layers) == 385_187_552

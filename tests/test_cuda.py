@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -140,6 +141,39 @@ def test_a_gpu_that_cannot_be_used_is_one_sentence(name: str) -> None:
     program = OPEN.replace("NAME", device)
     done = on_simulated_gpu(["-c", program], is_old_driver=is_old_driver, SIMGPU_DEVICES=count)
     assert sentence in done.stdout and not done.stderr, done.stdout + done.stderr
+
+
+RUN_DOCTOR = """
+import sys
+from minicnn.cli import main
+from minicnn.device import cuda_driver, nvcc
+CHANGE
+sys.exit(main(["doctor"]))
+"""
+# name: what is changed in the process, settings of the stand-in, what is said of the device
+DOCTOR: dict[str, tuple[str, dict[str, str], str]] = {
+    "nothing missing": ("", {}, "ok cuda:0: Simulated GPU 0, sm_80"),
+    "two GPUs": ("", {"SIMGPU_DEVICES": "2"}, "ok cuda:1: Simulated GPU 1, sm_80"),
+    "no GPU": ("", {"SIMGPU_DEVICES": "0"}, "unusable cuda: .*no CUDA-capable device"),
+    "no PyCUDA": ("sys.modules['pycuda'] = None", {}, "unusable cuda:0: .*PyCUDA isn't installed"),
+    "no toolkit": ("nvcc.candidates = lambda: []", {}, "unusable cuda:0: .*no compiler for its kernels"),
+    "an older driver": ("", {"SIMGPU_DRIVER_VERSION": "12040"}, "unusable cuda:0: .*PyCUDA was built for"),
+    "no driver": ("cuda_driver.LIBRARY = 'libcuda.so.none'", {}, "missing cuda: no NVIDIA driver"),
+}
+
+
+@needs_gpu_tools
+@pytest.mark.parametrize("name", DOCTOR)
+def test_doctor_says_what_is_missing_and_the_remedy(name: str) -> None:
+    """The whole command, against the stand-in driver: the complaint is one line, the remedy the next."""
+    change, settings, sentence = DOCTOR[name]
+    program = RUN_DOCTOR.replace("CHANGE", change)
+    done = on_simulated_gpu(["-c", program], is_old_driver=name == "an older driver", **settings)
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    found = [number for number, line in enumerate(lines) if re.match(sentence, line)]
+    assert len(found) == 1 and not done.stderr, done.stdout + done.stderr
+    if not sentence.startswith("ok"):
+        assert re.search("install|driver|CUDA_VISIBLE_DEVICES", lines[found[0] + 1]), done.stdout
 
 
 def on_simulated_gpu(

@@ -29,21 +29,23 @@ def plain_case(op, variant):
     raise AssertionError(f"{op} has no variant {variant}")
 
 
+@pytest.mark.parametrize("device", harness.DEVICES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("op, variant", LAYERS)
-def test_activation(op, variant, activation, monkeypatch):
+def test_activation(op, variant, activation, monkeypatch, device):
     alpha, beta = PARAMETERS.get(activation, (0.0, 0.0))
     case = replace(
         plain_case(op, variant), epilogue=Epilogue(activation=activation, alpha=alpha, beta=beta)
     )
     monkeypatch.setitem(sys.modules[table()[("", op)].cls.__module__].CASES, "fused", case)
-    harness.check(op, "fused", variant, harness.DEVICES[0])
+    harness.check(op, "fused", variant, device)
 
 
-def test_gelu_with_tanh(monkeypatch):
+@pytest.mark.parametrize("device", harness.DEVICES)
+def test_gelu_with_tanh(monkeypatch, device):
     case = replace(plain_case("Conv", "direct"), epilogue=Epilogue(activation="Gelu", alpha=1.0))
     monkeypatch.setitem(sys.modules[table()[("", "Conv")].cls.__module__].CASES, "fused", case)
-    harness.check("Conv", "fused", "direct", harness.DEVICES[0])
+    harness.check("Conv", "fused", "direct", device)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

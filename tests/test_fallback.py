@@ -284,6 +284,59 @@ def test_loops_without_a_condition_run_in_subgraphs_too(tmp_path: Path) -> None:
     assert call(*(arrays[name] for name in graph.nodes[0].inputs))[0].tolist() == [8, 16]
 
 
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_loops_gather_along_a_new_axis(shape: tuple[int, ...], opset: int, tmp_path: Path) -> None:
+    """What each iteration gives is a row of the result, whatever its rank; two results, one not asked for."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["keep"], ["go"]),
+            helper.make_node("Add", ["v", "step"], ["w"]),
+            helper.make_node("Neg", ["w"], ["first"]),
+            helper.make_node("Mul", ["w", "w"], ["second"]),
+        ],
+        "body",
+        [value("i", (), TensorProto.INT64), value("keep", (), TensorProto.BOOL), value("v", shape)],
+        [value("go", (), TensorProto.BOOL), *(value(n, shape) for n in ("w", "first", "second"))],
+    )
+    node = helper.make_node("Loop", ["n", "", "start"], ["last", "", "squares"], name="the node", body=body)
+    inputs = [value("n", (), TensorProto.INT64), value("start", shape), value("step", shape)]
+    graph = loaded([node], tmp_path, inputs, opset_imports=[helper.make_opsetid("", opset)])
+    start, step = random(*shape), random(*shape)
+    last, _, squares = fallback.function(graph.nodes[0], graph)(np.int64(4), None, start, step)
+    rows = np.stack([start + (i + 1) * step for i in range(4)])
+    np.testing.assert_allclose(last, rows[-1], rtol=1e-6)
+    np.testing.assert_allclose(squares, rows**2, rtol=1e-5)
+    assert squares.shape == (4, *shape)
+
+
+def test_batch_normalization_is_inference_in_every_opset() -> None:
+    """The evaluator trains where older opsets have no `training_mode`."""
+    x, scale, b, mean = (random(*shape) for shape in ((2, 3, 4, 5), (3,), (3,), (3,)))
+    variance = np.float32([0.5, 1, 2])
+    arrays = [a.astype(np.float64) for a in (x, scale, b, mean, variance)]
+    types = {n: TensorType(dtype="float64", shape=a.shape) for n, a in zip("xsbmv", arrays, strict=True)}
+    spread = np.sqrt(variance + 1e-5).reshape(3, 1, 1)
+    exact = (x - mean.reshape(3, 1, 1)) / spread * scale.reshape(3, 1, 1) + b.reshape(3, 1, 1)
+    for opset in (7, 9, 14, 15):
+        node = node_of("BatchNormalization", *"xsbmv")
+        (y,) = fallback.evaluate(node, graph_of(types, opset=opset), arrays)
+        np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-6)
+
+
+def test_scan_over_batches_is_refused() -> None:
+    node = node_of("Scan", "", "x", body=branch("Neg", "a"), num_scan_inputs=1)
+    refusal(UnsupportedError, lambda: fallback.function(node, graph_of({}, opset=8)), "batch")
+
+
+def test_subgraphs_that_pass_sequences_are_refused() -> None:
+    sequence = helper.make_tensor_sequence_value_info("s", FLOAT, None)
+    nodes = [helper.make_node("Identity", ["s"], ["t"])]
+    body = helper.make_graph(nodes, "body", [sequence], [value("t", None)])
+    node, around = node_of("Loop", "n", "", "x", body=body), graph_of({"n": floats(), "x": floats(1)})
+    refusal(UnsupportedError, lambda: fallback.infer(node, around), "tensors")
+
+
 @pytest.mark.parametrize("op", ["Softmax", "PRelu", "Resize", "Add"])
 def test_subgraphs_of_older_meaning_are_refused(op: str) -> None:
     node = node_of("If", "c", then_branch=branch(op, "a"), else_branch=branch("Neg", "a"))

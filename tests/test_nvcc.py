@@ -20,10 +20,12 @@ from minicnn.errors import BuildError
 from minicnn.occupancy import LIMITS, Occupancy, occupancy
 from minicnn.step import Extent3, Kernel
 
-QUICK = ("75", "90", "120")
-OTHERS = ("80", "86", "89", "90a", "100")
+QUICK = ("75", "90")
+OTHERS = tuple(target for target in ptxas.TARGETS if target not in QUICK)
 # (file, entry): why it may keep registers in memory
 SPILLS: dict[tuple[str, str], str] = {}
+MEASURING = {"calibrate.cu"}  # what no operator runs: kernels that measure the device
+EMPTY = {("calibrate.cu", "null_kernel")}  # on purpose
 FILES = sorted(path.name for path in kernels.source_folder().glob("*.cu"))
 
 COMPILER = nvcc.find()
@@ -50,13 +52,13 @@ def check(file: str, targets: tuple[str, ...]) -> None:
         assert set(found) == {(entry, target) for entry in kernels.entries(file) for target in targets}
         for (entry, target), taken in found.items():
             where = f"{file} {entry} {dict(defines)} sm_{target}: {taken}"
-            assert taken.writes, f"an empty kernel or a trap; {where}"
+            assert taken.writes or (file, entry) in EMPTY, f"an empty kernel or a trap; {where}"
             may_spill = (file, entry) in SPILLS or file in host_only()
             assert may_spill or not taken.spill_bytes, f"a spill; {where}"
             for block, shared_bytes in launches().get(Kernel(file=file, entry=entry, defines=defines), ()):
                 threads = block[0] * block[1] * block[2]
                 resident = occupancy(
-                    int(target.rstrip("a")),
+                    ptxas.compute_capability(target),
                     threads=threads,
                     registers=taken.registers,
                     shared_bytes=taken.shared_bytes + shared_bytes,
@@ -80,7 +82,8 @@ def test_kernels_compile_for_all_others(file: str) -> None:
 def test_every_kernel_has_a_case() -> None:
     """On the GPU, but for the files that are the host's alone."""
     run = {(k.file, k.entry) for k in (*launches(), *(k for k in launches("host") if k.file in host_only()))}
-    assert not [(f, e) for f in FILES for e in kernels.entries(f) if (f, e) not in run]
+    files = set(FILES) - MEASURING
+    assert not [(f, e) for f in files for e in kernels.entries(f) if (f, e) not in run]
 
 
 BAD = """#include "kernel.cuh"
@@ -134,6 +137,7 @@ def test_what_the_assembler_says_is_understood(tmp_path: Path) -> None:
         (80, 128, 16, 163 << 10, 1, ("shared memory",)),
         (80, 128, 16, (163 << 10) + 1, 0, ("shared memory",)),
         (75, 128, 16, 16 << 10, 4, ("shared memory",)),
+        (75, 64, 16, 0, 16, ("warps", "blocks")),
         (90, 128, 16, 16 << 10, 13, ("shared memory",)),  # 17 KB with what the driver keeps
         (89, 1024, 64, 0, 1, ("warps", "registers")),
         (89, 1024, 65, 0, 0, ("registers",)),

@@ -6,6 +6,7 @@ import pytest
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.pad import CASES, Pad
+from minicnn.registry import Case
 
 
 @pytest.mark.parametrize(*harness.grid("Pad"))
@@ -31,6 +32,14 @@ def test_refusals(operator, shapes, words):
         operator.infer(*(TensorType(dtype="float32", shape=shape) for shape in shapes))
 
 
-def test_other_modes_are_refused():
-    with pytest.raises(ValueError, match="reflect"):
-        Pad(pads=(0, 0), mode="reflect")
+def test_modes_that_are_not_known():
+    with pytest.raises(ValueError, match="mirror"):
+        Pad(pads=(0, 0), mode="mirror")
+
+
+@pytest.mark.parametrize("mode, width", [("reflect", 3), ("wrap", 4)])
+def test_frames_wider_than_the_tensor_are_refused(mode, width, monkeypatch):
+    case = Case(operator=Pad(pads=(0, width), mode=mode), shapes=((3,),))
+    monkeypatch.setitem(CASES, "wide", case)
+    problem = harness.problem("Pad", "wide")
+    assert "are there" in case.operator.variants()[1].applies(problem)

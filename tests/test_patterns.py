@@ -67,6 +67,10 @@ CASES = {
          node("Mul", "a x", "m"), node("Mul", "half m", "y")],
         13, ["Gelu"],
     ),
+    "an erf and two": (
+        [*ERF[:2], node("Add", "e two", "a"), node("Mul", "x a", "m"), node("Mul", "m half", "y")],
+        13, ["Div", "Erf", "Add", "Mul", "Mul"],
+    ),
     "twice a gelu": ([*ERF, node("Mul", "x a", "y")], 13, ["Div", "Erf", "Add", "Mul"]),
     "mish": ([node("Softplus", "x", "s"), node("Tanh", "s", "t"), node("Mul", "x t", "y")], 13, ["Mish"]),
     "a mean that is a pooling": ([node("ReduceMean", "x", "y", axes=[2, 3])], 13, ["GlobalAveragePool"]),

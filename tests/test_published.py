@@ -17,7 +17,9 @@ import published
 ort = pytest.importorskip("onnxruntime")
 
 BOUND = 1e-4  # error norm over the centred output's norm
-QUANTISED_BOUND = 0.05  # a sum that falls on the other side of a rounding moves a value by 1/255 of its range
+# Where a sum falls on the other side of a rounding, a value moves by 1/255 of its range, and others after it.
+# onnxruntime's own answers, optimised and not, lie 0.07 apart on the reduced network.
+QUANTISED_BOUND = 0.1
 SMALL = {
     "crnn": {"image_size": 100},
     "deeplab_v3": {"image_size": 97},

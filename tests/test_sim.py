@@ -324,6 +324,42 @@ def test_bfloats() -> None:
 # ---------------------------------------------------------------- conversions
 
 
+NAN_TO_INTEGERS = """.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry nan_to_integers(.param .u64 to)
+{
+    .reg .f32 %f<2>; .reg .f64 %fd<2>; .reg .b32 %r<4>; .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [to];
+    mov.f32 %f1, 0f7FFFFFFF;
+    mov.f64 %fd1, 0d7FF8000000000000;
+    cvt.rzi.s32.f32 %r1, %f1;
+    cvt.rzi.s64.f32 %rd2, %f1;
+    cvt.rzi.u64.f32 %rd3, %f1;
+    cvt.rzi.s32.f64 %r2, %fd1;
+    cvt.rzi.u32.f64 %r3, %fd1;
+    cvt.rzi.s64.f64 %rd4, %fd1;
+    cvt.s64.s32 %rd5, %r1;
+    st.global.u64 [%rd1], %rd5;
+    st.global.u64 [%rd1+8], %rd2;
+    st.global.u64 [%rd1+16], %rd3;
+    cvt.s64.s32 %rd5, %r2;
+    st.global.u64 [%rd1+24], %rd5;
+    cvt.u64.u32 %rd5, %r3;
+    st.global.u64 [%rd1+32], %rd5;
+    st.global.u64 [%rd1+40], %rd4;
+    ret;
+}
+"""
+
+
+def test_nan_to_integers() -> None:
+    """Source: PTX ISA, cvt. Zero from float to 32 bits, else the highest bit alone."""
+    out = np.ones(6, np.int64)
+    Simulator(text=NAN_TO_INTEGERS).run("nan_to_integers", out, block=1)
+    assert out.tolist() == [0, -(2**63), -(2**63), -(2**31), 2**31, -(2**63)]
+
+
 def test_floats_to_integers() -> None:
     x = (random(9).standard_normal(N) * 1000).astype(np.float32)
     x[:6] = [0.5, 1.5, -0.5, -1.5, 2.5e9, -2.5e9]

@@ -89,12 +89,13 @@ def test_dynamic_shared_memory() -> None:
     np.testing.assert_array_equal(y, x[::-1] + 1)
 
 
-def test_atomics() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_atomics(seed: int) -> None:
     x = random().integers(1, 1000, 192).astype(np.int32)
     integers = np.zeros(8, np.int32)
     integers[2] = 5000
     floats, longs = np.zeros(1, np.float32), np.zeros(1, np.uint64)
-    sim = Simulator("memory")
+    sim = Simulator("memory", seed=seed)
     sim.run("atomics", integers, floats, longs, x, grid=3, block=64)
     total = int(x.sum())
     ored, xored = int(np.bitwise_or.reduce(x)), int(np.bitwise_xor.reduce(x))

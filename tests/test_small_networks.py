@@ -1,6 +1,6 @@
 """Classic networks, narrow and on small images, and the small real ones in full, on the device under test.
 
-Against onnxruntime; the captured graph against its own steps one after another; boundaries; plans side by side.
+Against onnxruntime; the captured graph against its own steps run singly; boundaries; two plans at once.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ def test_network(name: str, device: str, tmp_path: Path, monkeypatch: pytest.Mon
             assert outputs[output.name].shape == value.shape and error < BOUND
     assert same_bits(found[0], found[2]) and not same_bits(found[0], found[1])
     assert same_bits(found[1], profiled) and same_bits(found[1], plain)
-    assert (timing.layer_us > 0).all(), "a boundary that isn't there, or isn't behind the one before it"
-    assert np.isclose(timing.layer_us.sum(), timing.device_us, rtol=1e-3)
-    assert np.isnan(untimed.layer_us).all() and untimed.device_us > 0
+    assert np.isnan(untimed.layer_us).all()
+    if opened.info.kind != "sim":  # it has no times
+        assert (timing.layer_us > 0).all(), "a boundary that isn't there, or isn't behind the one before it"
+        assert np.isclose(timing.layer_us.sum(), timing.device_us, rtol=1e-3) and untimed.device_us > 0
     assert not getattr(opened, "capture_failure", ""), opened.capture_failure
     monkeypatch.setattr(type(opened), "capture", one_after_another)
     with model.plan(device=opened) as engine:

@@ -41,13 +41,13 @@ def test_definition_agrees_with_onnxruntime(op, case):
     harness.onnx_witness(op, case, slack=ONNXRUNTIME_ERROR.get(op, 0.0))
 
 
-def run(operator, x, device="host"):
-    """The kernel's answer for a row of numbers."""
+def run(operator, x, device="host", dtype=None):
+    """The kernel's answer for a row of numbers, of x's type or another."""
     place = harness.open_device(device)
-    y = np.empty_like(x)
+    y = np.empty_like(x, dtype)
     pointers = {"x": place.alloc(x.nbytes), "y": place.alloc(y.nbytes)}
     place.upload(pointers["x"], x)
-    operands = [Operand(name=name, dtype=x.dtype.name, shape=x.shape) for name in pointers]
+    operands = [Operand(name=n, dtype=a.dtype.name, shape=x.shape) for n, a in (("x", x), ("y", y))]
     variant = operator.variants()[0]
     steps = variant.steps(Problem(operator=operator, inputs=(operands[0],), outputs=(operands[1],)))
     place.build([step.kernel for step in steps if isinstance(step, Launch)])

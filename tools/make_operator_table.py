@@ -37,9 +37,9 @@ CNN_OPERATORS = frozenset(
     "GlobalAveragePool GlobalMaxPool Greater GridSample GroupNormalization HardSigmoid HardSwish Identity "
     "InstanceNormalization LRN LayerNormalization LeakyRelu Less Log LogSoftmax LpNormalization LpPool "
     "MatMul Max MaxPool Mean MeanVarianceNormalization Min Mish Mul Neg PRelu Pad Pow Reciprocal ReduceL2 "
-    "ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Selu Sigmoid Slice Softmax Softplus Softsign "
-    "SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tanh ThresholdedRelu Tile Transpose Unsqueeze Upsample "
-    "Where".split()
+    "ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Resize Selu Sigmoid Slice Softmax Softplus "
+    "Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tanh ThresholdedRelu Tile Transpose Unsqueeze "
+    "Upsample Where".split()
 )
 
 
@@ -144,7 +144,11 @@ def summary(of_cnn: Sequence[Outcome], onnxruntime_fails: set[str] | None) -> li
     ]
     if onnxruntime_fails is not None:
         fails = [outcome for outcome in of_cnn if outcome.name in onnxruntime_fails]
-        lines.append(f"onnxruntime {version('onnxruntime')} doesn't run {len(fails)} of them.")
+        casts = sum(outcome.op == "Cast" for outcome in fails)
+        lines.append(
+            f"onnxruntime {version('onnxruntime')} doesn't run {len(fails)} of them, {casts} of those "
+            "Cast (to and from types that its Python binding has no arrays for)."
+        )
     listed = [f"{o.name} ({short(o)[:LONGEST_REASON]})" for o in of_cnn if o.status in (REFUSED, FAILED)]
     return [*lines, "", *(f"- {line}" for line in listed)]
 

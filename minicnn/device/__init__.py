@@ -1,4 +1,4 @@
-"""Devices: the CUDA GPU, the CPU as `host`. All keep the contract of `base.Device`."""
+"""Devices: the CUDA GPU, the CPU as `host`, a simulated GPU. All keep the contract of `base.Device`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from minicnn.errors import DeviceError, InputError
 
 
 def open_device(name: str, *, threads: int | None = None) -> Device:
-    """The device of that name: "host", "cuda", "cuda:1", or "auto", a usable GPU and else the host.
+    """The device of that name: "host", "cuda", "cuda:1", "sim", or "auto": a GPU, else the host.
 
     threads  of the host device; None: all processors this process may use
     Raises   InputError: no such name; DeviceError: the device can't be used, with the remedy
@@ -26,4 +26,8 @@ def open_device(name: str, *, threads: int | None = None) -> Device:
         from minicnn.device.cuda import CudaDevice
 
         return CudaDevice(int(index or 0))
-    raise InputError("no such device", found=name, accepted="auto, host, cuda, cuda:N")
+    if kind == "sim" and not index:
+        from minicnn.device.sim import SimDevice
+
+        return SimDevice()
+    raise InputError("no such device", found=name, accepted="auto, host, cuda, cuda:N, sim")

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +100,10 @@ class Device(ABC):
     def is_throttled(self) -> bool | None:
         """Whether the device holds itself back now, by heat or power; None where it doesn't say."""
         return None
+
+    def energy_meter(self) -> Any | str:
+        """A `minicnn.energy.Meter` of the device itself, or why there is none."""
+        return "this device has no meter"
 
     @abstractmethod
     def capture(self, actions: Sequence[Action]) -> Action:

@@ -14,7 +14,7 @@ import struct
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ from minicnn.device.base import Action, Address, Device, DeviceInfo
 from minicnn.device.base import Event as AnyEvent
 from minicnn.device.cublas import WORKSPACE_BYTES, Cublas
 from minicnn.device.cuda_driver import EXTERNAL, Driver, Event, Graph, decode_version, release
+from minicnn.device.nvml import Nvml
 from minicnn.errors import BuildError, DeviceError
 from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch, Step
 
@@ -377,6 +378,26 @@ class CudaDevice(Device):
     def elapsed_us(self, first: AnyEvent, second: AnyEvent) -> float:
         assert isinstance(first, Event) and isinstance(second, Event)
         return self._driver.elapsed_ms(first.handle, second.handle) * 1000
+
+    @cached_property
+    def _nvml(self) -> Nvml | None:
+        try:
+            return Nvml(self._gpu.pci_bus_id())
+        except (OSError, LookupError):
+            return None
+
+    def clocks(self) -> Mapping[str, float]:
+        return self._nvml.clocks() if self._nvml else {}
+
+    def is_throttled(self) -> bool | None:
+        return self._nvml.is_throttled() if self._nvml else None
+
+    def energy_meter(self) -> Nvml | str:
+        if self._nvml is None:
+            return "NVML isn't there, or doesn't know this GPU"
+        if self._nvml.energy_uj() is None and self._nvml.power_w() is None:
+            return "NVML reads neither energy nor power of this GPU"
+        return self._nvml
 
     def capture(self, actions: Sequence[Action]) -> Action:
         """The actions as one CUDA graph, or one after the other where the driver can't.

@@ -101,8 +101,8 @@ def ptx(file: str, defines: Defines, compute_capability: int) -> bytes:
     if compiler is None:
         raise BuildError("no nvcc to build this kernel with, and no prebuilt form", file=file, remedy=REMEDY)
     architecture = compiler.architecture_for(compute_capability)
-    key = _key(file, defines, f"{architecture} {compiler.version}")
-    path = cache.folder("cuda") / f"{Path(file).stem}-{key}.ptx"
+    name = f"{Path(file).stem}-{key(file, defines, f'{architecture} {compiler.version}')}.ptx"
+    path = cache.folder("cuda") / name
     if path.is_file():
         return path.read_bytes()
     text = compile_ptx(compiler, file, defines, architecture, line_info=True)
@@ -168,10 +168,11 @@ def prebuild(into: Path) -> list[Path]:
 
 
 def _prebuilt_name(file: str, defines: Defines, architecture: int) -> str:
-    return f"{Path(file).stem}-{_key(file, defines, str(architecture))}.ptx"
+    return f"{Path(file).stem}-{key(file, defines, str(architecture))}.ptx"
 
 
-def _key(file: str, defines: Defines, rest: str) -> str:
+def key(file: str, defines: Defines, rest: str) -> str:
+    """Names what is made of a kernel file with these macros; `rest` is what else it depends on."""
     macros = " ".join(f"{name}={value}" for name, value in defines)
     return hashlib.sha256(f"{kernels.source_hash(file)} {macros} {rest}".encode()).hexdigest()[:32]
 

@@ -5,23 +5,31 @@ Source    the lines that `nvcc -Xptxas -v` prints
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from minicnn import kernels
-from minicnn.device.nvcc import Defines, Nvcc
+from minicnn import cache, kernels
+from minicnn.device import nvcc
 from minicnn.errors import BuildError
 
+TARGETS = ("75", "80", "86", "89", "90", "90a", "100", "120")  # what every kernel must compile for
+FORMAT = 1  # of what is kept; raised when Resources or its reading changes
 _KERNEL = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
 _TEXT = re.compile(rb"\.target sm_(\w+).*?(?=\0)", re.DOTALL)  # PTX in a fat binary, ended by a zero
 _BODY = re.compile(r"\.entry (\w+)\(.*?^\{(.*?)^\}", re.DOTALL | re.MULTILINE)
 _WRITE = re.compile(r"\b(st(?!\.(?:param|local|shared))|red|atom)\b")
+
+
+def compute_capability(target: str) -> int:
+    """90 of "90a"."""
+    return int(target.rstrip("af"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +50,27 @@ class Resources:
 
 
 def resources(
-    compiler: Nvcc, file: str, defines: Defines, targets: Sequence[str]
+    compiler: nvcc.Nvcc, file: str, defines: nvcc.Defines, targets: Sequence[str]
 ) -> dict[tuple[str, str], Resources]:
     """(entry, target) -> what it takes, of every entry of a kernel file. A target is "80" or "90a".
 
+    Kept in the cache: an entry costs the assembler up to a second.
     Raises    BuildError: it doesn't compile, or not without a warning
     """
-    said, binary = _compile(compiler, file, defines, targets)
+    folder, stem = cache.folder("ptxas"), Path(file).stem
+    keys = {target: nvcc.key(file, defines, f"{target} {compiler.version} {FORMAT}") for target in targets}
+    paths = {target: folder / f"{stem}-{key}.json" for target, key in keys.items()}
+    missing = [target for target, path in paths.items() if not path.is_file()]
+    if missing:
+        made = _parse(file, *_compile(compiler, file, defines, missing))
+        for target in missing:
+            own = {entry: asdict(taken) for (entry, t), taken in made.items() if t == target}
+            cache.write_atomically(paths[target], json.dumps(own).encode())
+    kept = {target: json.loads(path.read_text()) for target, path in paths.items()}
+    return {(e, target): Resources(**taken) for target, own in kept.items() for e, taken in own.items()}
+
+
+def _parse(file: str, said: str, binary: bytes) -> dict[tuple[str, str], Resources]:
     writers = _writers(binary)
     result = {}
     for part in said.split("Compiling entry function")[1:]:
@@ -66,7 +88,9 @@ def resources(
     return result
 
 
-def _compile(compiler: Nvcc, file: str, defines: Defines, targets: Sequence[str]) -> tuple[str, bytes]:
+def _compile(
+    compiler: nvcc.Nvcc, file: str, defines: nvcc.Defines, targets: Sequence[str]
+) -> tuple[str, bytes]:
     """What the assembler says, and the fat binary of machine code and PTX for each target."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.fatbin"

@@ -1,6 +1,6 @@
 """Clip: numbers kept between two limits; ReLU6 is Clip(0, 6).
 
-Shapes    x -> y of the same shape, any rank, float32
+Shapes    x -> y of the same shape, any rank, float32 or float16
 Source    ONNX operator Clip
 Not here  limits computed at run time
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minicnn import elements
 from minicnn.graph import TensorType
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Kernel, Launch
@@ -22,6 +23,7 @@ LARGEST = float(np.finfo(np.float32).max)  # an absent limit; infinity is clippe
 
 class Elementwise(Variant):
     name = "elementwise"
+    dtypes = elements.FLOATS
     may_overwrite = True
 
     def orders(self, problem: Problem) -> Orders:
@@ -29,7 +31,8 @@ class Elementwise(Variant):
 
     def steps(self, problem: Problem) -> tuple[Launch, ...]:
         low, high = problem.operator.limits()
-        return row_steps(Kernel(file="clip.cu", entry="clip"), problem.x, problem.y, low=low, high=high)
+        kernel = Kernel(file="clip.cu", entry="clip", defines=elements.defines(problem.x.dtype))
+        return row_steps(kernel, problem.x, problem.y, low=low, high=high)
 
 
 @operator("Clip", opsets=(6, None), parameters={1: "min", 2: "max"})
@@ -57,8 +60,9 @@ class Clip:
         low, high = self.limits()
         return np.minimum(np.maximum(x.astype(np.float64), low), high)
 
-    def bound(self, x: np.ndarray) -> float:
-        return 0.0
+    def bound(self, x: np.ndarray) -> np.ndarray | float:
+        """A limit, too, is rounded to float16 when it is stored."""
+        return elements.storage_bound(self.reference(x), x.dtype)
 
     def fused_parameters(self) -> tuple[float, float]:
         """alpha and beta of the epilogue that does the same."""
@@ -72,4 +76,5 @@ CASES = {
     "an upper limit alone": Case(operator=Clip(max=0.1), shapes=((7,),)),
     "no limit": Case(operator=Clip(), shapes=((2, 3),)),
     "limits crossed: the upper one wins": Case(operator=Clip(min=0.5, max=-0.5), shapes=((2, 3, 4),)),
+    "float16": Case(operator=Clip(min=-0.3, max=0.2), shapes=((2, 5, 3, 7),), dtype="float16"),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -145,10 +146,11 @@ class ConvTranspose(Windowed):
         filters = w.astype(np.float64).reshape(self.group, C // self.group, K // self.group, *w.shape[2:])
         spread = np.zeros((N, self.group, K // self.group, *map(_whole, windows)))
         for tap in np.ndindex(*w.shape[2:]):
-            places = tuple(_reached(axis, place) for axis, place in zip(windows, tap, strict=True))
+            reached = (_reached(axis, place) for axis, place in zip(windows, tap, strict=True))
+            places: tuple[Any, ...] = tuple(reached)
             term = np.einsum("ngc...,gck->ngk...", image, filters[(..., *tap)], optimize=True)
             spread[(..., *places)] += term
-        kept = tuple(slice(axis.pad_before, axis.pad_before + axis.out) for axis in windows)
+        kept: tuple[Any, ...] = tuple(slice(axis.pad_before, axis.pad_before + axis.out) for axis in windows)
         y = spread[(..., *kept)].reshape(N, K, *(one.out for one in windows))
         return y if b is None else y + b.astype(np.float64).reshape(-1, *(1,) * (x.ndim - 2))
 
@@ -244,6 +246,9 @@ CASES = {
         (2, 5, 3, 4, 5),
         (5, 6, 3, 2, 3),
         fused=_RESIDUAL_RELU,
+    ),
+    "3-D, wider than a block": _case(
+        ConvTranspose(strides=(1, 1, 2), pads=(0, 0, 0, 0, 0, 1)), (1, 1, 1, 1, 257), (1, 1, 1, 1, 2)
     ),
     "3-D, groups, dilated, output_padding": _case(
         ConvTranspose(group=2, strides=(2, 3, 1), dilations=(1, 2, 2), output_padding=(1, 1, 0)),

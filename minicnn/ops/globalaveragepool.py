@@ -86,6 +86,7 @@ class Nhwc(Variant):
 CASES = {
     "h differs from w": Case(operator=GlobalAveragePool(), shapes=((2, 19, 7, 9),)),
     "one pixel": Case(operator=GlobalAveragePool(), shapes=((3, 16, 1, 1),)),
+    "more images than a block": Case(operator=GlobalAveragePool(), shapes=((70, 3, 2, 2),)),
     "more channels than a block": Case(operator=GlobalAveragePool(), shapes=((1, 1100, 3, 2),)),
     "1-D": Case(operator=GlobalAveragePool(), shapes=((2, 5, 11),)),
     "3-D": Case(operator=GlobalAveragePool(), shapes=((2, 5, 3, 4, 2),)),

@@ -179,8 +179,8 @@ def _cubic(d: np.ndarray) -> np.ndarray:
     return np.where(d <= 1, near, far)
 
 
-def _case(reach: float = 1.5, x: tuple[int, ...] = (2, 19, 5, 7), **attributes: Any) -> Case:
-    grid = (x[0], 6, 9, 2)
+def _case(reach: float = 1.5, x: tuple[int, ...] = (2, 19, 5, 7), Q: int = 9, **attributes: Any) -> Case:
+    grid = (x[0], 6, Q, 2)
     return Case(operator=GridSample(**attributes), shapes=(x, grid), ranges={1: (-reach, reach)})
 
 
@@ -201,5 +201,6 @@ CASES = {
     "one pixel, border": _case(x=(1, 3, 1, 1), padding_mode="border"),
     "one channel": _case(x=(1, 1, 8, 6)),
     "many channels": _case(x=(1, 1100, 3, 2)),
+    "more pixels than a block": _case(x=(1, 3, 4, 5), Q=70),
     "far away": _case(1e9, padding_mode="border"),
 }

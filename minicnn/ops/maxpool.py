@@ -108,6 +108,7 @@ CASES = {
     "3-D, uneven pads": _case(
         (2, 3, 5, 7, 6), MaxPool(kernel_shape=(2, 3, 3), strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1))
     ),
+    "3-D, pads before rows": _case((1, 2, 3, 5, 4), MaxPool(kernel_shape=(2, 3, 2), pads=(0, 2, 0, 0, 0, 0))),
     "3-D, SAME_UPPER": _case(
         (1, 2, 6, 5, 7), MaxPool(kernel_shape=(3, 2, 2), strides=(2, 1, 2), auto_pad="SAME_UPPER")
     ),

@@ -1,6 +1,6 @@
 """Relu: negative numbers become zero.
 
-Shapes    x -> y of the same shape, any rank, float32
+Shapes    x -> y of the same shape, any rank, float32 or float16
 Source    ONNX operator Relu
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minicnn import elements
 from minicnn.graph import TensorType
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Kernel, Launch
@@ -19,13 +20,15 @@ from minicnn.strided import row_steps
 
 class Elementwise(Variant):
     name = "elementwise"
+    dtypes = elements.FLOATS
     may_overwrite = True
 
     def orders(self, problem: Problem) -> Orders:
         return Orders(inputs=("any",), outputs=("same",))
 
     def steps(self, problem: Problem) -> tuple[Launch, ...]:
-        return row_steps(Kernel(file="relu.cu", entry="relu"), problem.x, problem.y)
+        kernel = Kernel(file="relu.cu", entry="relu", defines=elements.defines(problem.x.dtype))
+        return row_steps(kernel, problem.x, problem.y)
 
 
 @operator("Relu", opsets=(6, None))
@@ -58,4 +61,5 @@ CASES = {
     "rank 2": Case(operator=Relu(), shapes=((3, 10),)),
     "rank 1": Case(operator=Relu(), shapes=((7,),)),
     "a scalar": Case(operator=Relu(), shapes=((),)),
+    "float16": Case(operator=Relu(), shapes=((2, 5, 3, 7),), dtype="float16"),
 }

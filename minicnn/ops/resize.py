@@ -347,6 +347,9 @@ _LESS = (1.0, 1.0, 0.6, 0.7)
 
 CASES = {
     "nearest, twice": _resize(_IMAGE, scales=_TWICE, nearest_mode="floor", **_ASYMMETRIC),
+    "nearest, more pixels than a block": _resize(
+        (1, 3, 2, 35), scales=_TWICE, nearest_mode="floor", **_ASYMMETRIC
+    ),
     "nearest, round_prefer_floor": _resize(_IMAGE, scales=(1.0, 1.0, 1.5, 1.5)),
     "nearest, round_prefer_ceil": _resize(
         _IMAGE, scales=(1.0, 1.0, 1.5, 2.5), nearest_mode="round_prefer_ceil"

@@ -198,6 +198,7 @@ CASES = {
     "along the channels": Case(operator=Softmax(axis=1), shapes=((2, 5, 3, 7),)),
     "along many channels": Case(operator=Softmax(axis=1), shapes=((2, 67, 3, 3),)),
     "along rows": Case(operator=Softmax(axis=-2), shapes=((2, 5, 3, 7),)),
+    "along rows, more columns than a block": Case(operator=Softmax(axis=-2), shapes=((2, 5, 3, 35),)),
     "opset 9 flattens behind the axis": Case(operator=Softmax(opset=9), shapes=((2, 5, 3, 7),)),
     "opset 9, one pixel": Case(operator=Softmax(opset=9), shapes=((2, 70, 1, 1),)),
     "opset 9, axis 0": Case(operator=Softmax(axis=0, opset=9), shapes=((3, 5),)),
@@ -207,6 +208,7 @@ CASES = {
     "logarithms": Case(operator=LogSoftmax(), shapes=((3, 10),)),
     "logarithms, a thousand classes": Case(operator=LogSoftmax(), shapes=((2, 1000),)),
     "logarithms, along many channels": Case(operator=LogSoftmax(axis=1), shapes=((2, 67, 3, 3),)),
+    "logarithms, along rows": Case(operator=LogSoftmax(axis=-2), shapes=((2, 5, 3, 35),)),
     "logarithms, exp alone would vanish": Case(
         operator=LogSoftmax(), shapes=((3, 7),), ranges={0: (-300.0, 300.0)}
     ),
@@ -214,5 +216,6 @@ CASES = {
     "the largest": Case(operator=Hardmax(), shapes=((3, 10),)),
     "the largest, the first of equals": Case(operator=Hardmax(), shapes=((4, 30),), ranges={0: (0.5, 0.5)}),
     "the largest along the channels": Case(operator=Hardmax(axis=1), shapes=((2, 19, 3, 7),)),
+    "the largest along rows": Case(operator=Hardmax(axis=-2), shapes=((2, 5, 3, 35),)),
     "the largest, opset 9": Case(operator=Hardmax(opset=9), shapes=((2, 5, 3, 7),)),
 }

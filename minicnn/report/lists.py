@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from minicnn.record import LayerFacts
 from minicnn.report.table import NOTHING, WIDEST, count, printable, shorten, size
 
 if TYPE_CHECKING:
-    from minicnn.check import Checked
     from minicnn.doctor import Row
     from minicnn.plan import Layer, Plan
     from minicnn.tune import Race
 
-NAME_WIDTH = 28
+NAME_WIDTH = 26
 STATE_STYLES = {"ok": "green", "missing": "yellow", "unusable": "red"}
 
 
@@ -31,15 +31,15 @@ def print_race(race: Race, *, file: TextIO | None = None) -> None:
     sure = "" if race.is_decided else " (within its spread)"
     name = shorten(printable(race.layers[0]), NAME_WIDTH)
     more = f" and {len(race.layers) - 1} more" if len(race.layers) > 1 else ""
-    _console(file).print(
+    console_of(file).print(
         Text(f"{name}{more}: {race.winner.label}, {best:,.0f} us{sure}; times it: {behind}"), soft_wrap=True
     )
 
 
 def print_plan(plan: Plan, *, file: TextIO | None = None) -> None:
     """A line a layer with what it takes; beneath it why this variant, and its steps."""
-    console = _console(file)
-    table = _table(
+    console = console_of(file)
+    table = table_of(
         ("layer", "left"),
         ("op", "left"),
         ("variant", "left"),
@@ -71,7 +71,8 @@ def print_plan(plan: Plan, *, file: TextIO | None = None) -> None:
         f"memory    largest live sum {size(plan.live_peak_bytes)}, planned peak {size(plan.arena_bytes)}"
     )
     console.print(
-        f"          weights {size(plan.weight_bytes)}, activations {size(plan.bytes_of('activation'))} if nothing shared"
+        f"          weights {size(plan.weight_bytes)}, activations "
+        f"{size(plan.bytes_of('activation'))} if nothing shared"
     )
     if plan.rest is not None:
         console.print(f"later     {len(plan.rest.nodes)} nodes are planned when a run has told their shapes")
@@ -85,32 +86,31 @@ def _steps(layer: Layer) -> Iterable[str]:
     return texts or ["nothing to do: its output is there already"]
 
 
-def print_check(results: Sequence[Checked], *, file: TextIO | None = None) -> None:
+def print_check(layers: Sequence[LayerFacts], *, file: TextIO | None = None) -> None:
     """Each layer's largest error, and how much of what it may be that is."""
-    console = _console(file)
-    table = _table(("layer", "left"), ("op", "left"), ("variant", "left"), ("max error", "right"), ("relative", "right"),
-                   ("of bound", "right"), ("at", "left"))  # fmt: skip
-    for result in results:
-        if not result.is_checked:
-            cells = [NOTHING] * 4
-        else:
-            at = ",".join(map(str, result.index)) if result.max_abs else NOTHING
-            cells = [f"{result.max_abs:.2e}", f"{result.max_relative:.2e}", f"{result.worst:.2f}", at]
-        style = "" if result.is_within else "red"
+    console = console_of(file)
+    table = table_of(("layer", "left"), ("op", "left"), ("variant", "left"), ("max error", "right"),
+                     ("relative", "right"), ("ulp", "right"), ("of bound", "right"),
+                     ("at", "left"))  # fmt: skip
+    for layer in layers:
+        cells = [NOTHING] * 5
+        if layer.is_checked:
+            at = layer.check_index if layer.check_max_abs else NOTHING
+            cells = [f"{layer.check_max_abs:.1e}", f"{layer.check_max_relative:.1e}",
+                     f"{layer.check_max_ulp:.3g}", f"{layer.check_of_bound:.2f}", at]  # fmt: skip
+        style = "red" if layer.is_wrong else ""
         table.add_row(
-            Text(shorten(printable(result.layer), NAME_WIDTH), style=style), result.op, result.variant, *cells
+            Text(shorten(printable(layer.name), NAME_WIDTH), style=style), layer.op, layer.variant, *cells
         )
     console.print(table)
-    checked = [r for r in results if r.is_checked]
-    wrong = sum(not r.is_within for r in checked)
-    console.print(
-        f"\n{len(checked)} layers held against float64, {wrong} beyond their bound; a checking run has no times"
-    )
+    checked, wrong = sum(la.is_checked for la in layers), sum(la.is_wrong for la in layers)
+    console.print(f"\n{checked} layers held against float64, {wrong} beyond their bound")
+    console.print("a checking run has no times")
 
 
 def print_rows(rows: Sequence[Row], *, file: TextIO | None = None) -> None:
     """The doctor's findings by section, each remedy beneath what it mends."""
-    console = _console(file)
+    console = console_of(file)
     section = ""
     for row in rows:
         if row.section != section:
@@ -127,13 +127,15 @@ def print_rows(rows: Sequence[Row], *, file: TextIO | None = None) -> None:
             console.print(Text(printable(f"             {row.remedy}")), soft_wrap=True)
 
 
-def _console(file: TextIO | None) -> Console:
+def console_of(file: TextIO | None) -> Console:
+    """The terminal, or `file`, at most WIDEST columns wide."""
     console = Console(file=file or sys.stdout, highlight=False)
     console.width = min(console.width, WIDEST)
     return console
 
 
-def _table(*columns: tuple[str, str]) -> Table:
+def table_of(*columns: tuple[str, str]) -> Table:
+    """An empty table of (title, "left" or "right") columns."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title, justify in columns:
         table.add_column(title, justify="right" if justify == "right" else "left", no_wrap=True)

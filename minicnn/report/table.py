@@ -207,7 +207,8 @@ def _proof(record: RunRecord) -> list[tuple[str, str]]:
     if not math.isnan(record.profiling_overhead):
         ends = (record.profiling_overhead_low, record.profiling_overhead_high)
         rarely = f", one run in {record.profiled_every} profiled" if record.profiled_every > 1 else ""
-        lines.append(("overhead", f"profiling adds {_signed(record.profiling_overhead)}{_bounds(*ends)}{rarely}"))
+        added = f"{_signed(record.profiling_overhead)}{_bounds(*ends)}"
+        lines.append(("overhead", f"profiling adds {added}{rarely}"))
     if not math.isnan(record.bracket_us):
         floor = f"empty bracket {record.bracket_us:.2f} us, null kernel {record.null_kernel_us:.2f} us"
         unresolved = int(facts.is_unresolved(record).sum())

@@ -66,9 +66,10 @@ Lane write_integer(Type t, int64_t v) {
   return static_cast<Lane>(v);
 }
 
-int64_t float_to_integer(Type t, double x, Rounding r) {
+// Source of NaN's value: PTX ISA, cvt.
+int64_t float_to_integer(Type t, Type from, double x, Rounding r) {
   x = round_to_integer(x, r);
-  if (x != x) return 0;
+  if (x != x) return from == Type::f64 || type_bytes(t) == 8 ? INT64_MIN >> (64 - 8 * type_bytes(t)) : 0;
   const Bounds b = bounds_of(t);
   if (t == Type::u64) {
     if (x >= b.high) return -1;
@@ -186,7 +187,7 @@ void float_to_any_integer(Block&, Warp& w, const Instruction& i, uint32_t mask) 
   Lane* d = w.row(i.dst[0]);
   each_lane(mask, [&](int l) {
     const double x = flush_small(i, i.source_type, read_float(i.source_type, a[l]));
-    d[l] = write_integer(i.type, float_to_integer(i.type, x, i.rounding));
+    d[l] = write_integer(i.type, float_to_integer(i.type, i.source_type, x, i.rounding));
   });
 }
 

@@ -110,7 +110,7 @@ def build(into: Path, *, is_old_driver: bool = False) -> Path:
     """
     compiler = sim_build.find_compiler()
     include = cuda_include()
-    simulator = sim_build.build(into)
+    simulator = sim_build.build(cache.folder("sim"))
     folder = Path(into) / f"simgpu-{_key(compiler, include, simulator)}"
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=into) as scratch:

@@ -5,31 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache as remember
 
 import numpy as np
 from simgpu import build
 
-from minicnn import cache
-from minicnn.sim import build as sim_build
-
-KINDS = (
-    "fine parse unsupported out_of_bounds misaligned uninitialised barrier collective race async_copy "
-    "endless launch trap"
-).split()
-
-
-class KernelInfo(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_uint64)
-        for name in (
-            "parameter_bytes",
-            "parameter_count",
-            "static_shared_bytes",
-            "local_bytes",
-            "max_threads",
-        )
-    ]
+from minicnn.sim import library
+from minicnn.sim.library import KINDS, KernelInfo
 
 
 class SimulatorFault(Exception):
@@ -38,36 +19,11 @@ class SimulatorFault(Exception):
         self.kind = kind
 
 
-@remember
-def library() -> ctypes.CDLL:
-    lib = ctypes.CDLL(str(sim_build.build(cache.folder("simgpu"))))
-    void, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
-    extent = ctypes.c_uint * 3
-    lib.sim_create.restype = void
-    lib.sim_destroy.argtypes = [void]
-    lib.sim_set_option.argtypes = [void, text, ctypes.c_int64]
-    lib.sim_register.argtypes = [void, ctypes.c_uint64, size]
-    lib.sim_unregister.argtypes = [void, ctypes.c_uint64]
-    lib.sim_load.argtypes, lib.sim_load.restype = [void, text], void
-    lib.sim_unload.argtypes = [void, void]
-    lib.sim_kernel_count.argtypes = [void]
-    lib.sim_kernel_name.argtypes, lib.sim_kernel_name.restype = [void, ctypes.c_int], text
-    lib.sim_kernel.argtypes = [void, void, text, ctypes.POINTER(KernelInfo)]
-    lib.sim_variable.argtypes = [void, void, text, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(size)]
-    lib.sim_launch.argtypes = [void, void, text, extent, extent, ctypes.c_uint, void, size]
-    lib.sim_last_fault.argtypes, lib.sim_last_fault.restype = [void], text
-    lib.sim_last_fault_kind.argtypes = [void]
-    lib.sim_counter_name.restype = text
-    lib.sim_counter.argtypes, lib.sim_counter.restype = [void, ctypes.c_int], ctypes.c_uint64
-    lib.sim_reset_counters.argtypes = [void]
-    return lib
-
-
 class Simulator:
     """One machine with one module: a file of tests/simgpu/kernels, or PTX text."""
 
     def __init__(self, name: str = "", *, text: str = "", architecture: str = "sm_80", **options: int):
-        self.lib = library()
+        self.lib = library.load()
         self.machine = self.lib.sim_create()
         for option, value in options.items():
             self._check(self.lib.sim_set_option(self.machine, option.encode(), value))
@@ -135,10 +91,7 @@ class Simulator:
             raise SimulatorFault(KINDS[code], self.last_fault[0].decode())
 
     def counters(self) -> dict[str, int]:
-        count = self.lib.sim_counter_count()
-        return {
-            self.lib.sim_counter_name(k).decode(): self.lib.sim_counter(self.machine, k) for k in range(count)
-        }
+        return library.counters(self.lib, self.machine)
 
     def reset(self) -> None:
         self.lib.sim_reset_counters(self.machine)

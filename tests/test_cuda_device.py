@@ -1,0 +1,24 @@
+"""CudaDevice beside a second GPU, on the simulated ones: tests/simgpu/device_under_pycuda.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+from simgpu import build
+
+from minicnn import cache
+from minicnn.device import nvcc
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pycuda") is None, reason="PyCUDA isn't installed")
+@pytest.mark.skipif(nvcc.find() is None, reason=nvcc.REMEDY)
+def test_two_gpus_and_refusals() -> None:
+    libraries = str(build.build(cache.folder("simgpu")))
+    environment = os.environ | {"LD_LIBRARY_PATH": libraries, "SIMGPU_DEVICES": "2"}
+    command = [sys.executable, str(build.HERE / "device_under_pycuda.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.endswith("fine\n"), done.stdout + done.stderr
