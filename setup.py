@@ -13,7 +13,10 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-PACKAGE_DATA = {"minicnn": ["sim/*.cpp", "sim/*.h", "report/page/*"], "minicnn.cuda": ["*.cu", "*.cuh", "*.h", "*.cpp"]}
+PACKAGE_DATA = {
+    "minicnn": ["sim/*.cpp", "sim/*.h", "report/page/*"],
+    "minicnn.cuda": ["*.cu", "*.cuh", "*.h", "*.cpp"],
+}
 
 
 class BuildWithKernels(build_py):

@@ -21,6 +21,7 @@ from minicnn.graph import Epilogue, Graph, Node
 from minicnn.memory import Lifetime
 from minicnn.plan import Buffer, Layer, Plan
 from minicnn.registry import Orders, Problem, Target, Variant
+from minicnn.segments import cut, is_known
 from minicnn.slices import Slice, find_slices
 from minicnn.step import HostCall, Operand
 from minicnn.strided import copy_steps
@@ -41,7 +42,7 @@ def plan(
     Raises    UnsupportedError: an operator that neither runs natively nor may fall back; tensors past int32
               InputError: a wanted variant that is unknown or doesn't apply
     """
-    head, rest = _cut(graph)
+    head, rest = cut(graph)
     planner = _Planner(
         head,
         wanted=wanted or {},
@@ -51,36 +52,6 @@ def plan(
         measured=measured,
     )
     return replace(planner.plan(), rest=rest)
-
-
-def _cut(graph: Graph) -> tuple[Graph, Graph | None]:
-    """The nodes whose input shapes are known, and the rest. What the rest reads of the head becomes its
-    inputs."""
-    unknown = {name for node in graph.nodes for name in node.outputs if name and not _is_known(graph, name)}
-    head: list[Node] = []
-    tail: list[Node] = []
-    late: set[str] = set()
-    for node in graph.nodes:
-        waits = any(name in unknown or name in late for name in node.inputs)
-        (tail if waits else head).append(node)
-        if waits:
-            late.update(node.outputs)
-    if not tail:
-        return graph, None
-    made = {name for node in head for name in node.outputs} | set(graph.inputs)
-    read = {name for node in tail for name in node.inputs} | set(graph.outputs)
-    border = tuple(
-        name for name in (*graph.inputs, *(o for n in head for o in n.outputs)) if name in read & made
-    )
-    return (
-        replace(graph, nodes=tuple(head), outputs=border),
-        replace(graph, nodes=tuple(tail), inputs=border),
-    )
-
-
-def _is_known(graph: Graph, name: str) -> bool:
-    known = graph.types.get(name)
-    return known is not None and known.is_known
 
 
 _FALLBACK_ORDERS = Orders(inputs=("NCHW",), outputs=("NCHW",))
@@ -148,7 +119,7 @@ class _Planner:
         )
 
     def _choose(self, node: Node) -> Chosen:
-        outputs = tuple(self._operand(name) for name in node.outputs if name and _is_known(self.graph, name))
+        outputs = tuple(self._operand(name) for name in node.outputs if name and is_known(self.graph, name))
         try:
             bound = registry.bind(node, self.graph)
             bound.infer(node, self.graph.types)  # for what it refuses
@@ -358,7 +329,7 @@ class _Planner:
         return replace(problem, inputs=tuple(inputs))
 
     def _plain_output(self, name: str) -> Operand:
-        if not _is_known(self.graph, name):
+        if not is_known(self.graph, name):
             return Operand(
                 name=name,
                 dtype=self.graph.types[name].dtype if name in self.graph.types else "float32",

@@ -144,7 +144,8 @@ class Variant:
         return (self,)
 
     def spread(self, errors: np.ndarray) -> np.ndarray:
-        """What may happen to each output, given what may happen to it by the definition (an error bound, a NaN).
+        """What may happen to each output, given what may happen to it by the definition (an error bound, a
+        NaN).
 
         The same, but for a variant that makes several outputs from shared sums.
         """

@@ -38,7 +38,9 @@ def test_arguments_are_held_against_the_file() -> None:
 
 
 def test_an_integer_beyond_32_bits_is_refused() -> None:
-    whole = next(p.name for p in kernels.entries("relu.cu")["relu"] if p.code == "i" and not p.name.endswith("first"))
+    whole = next(
+        p.name for p in kernels.entries("relu.cu")["relu"] if p.code == "i" and not p.name.endswith("first")
+    )
     with pytest.raises(UnsupportedError, match="32 bits"):
         kernels.launch(RELU, grid=(1, 1, 1), block=(32, 1, 1), **values(RELU) | {whole: INT32_MAX + 1})
 

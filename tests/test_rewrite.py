@@ -32,7 +32,8 @@ def node(op: str, inputs: list[str], output: str, **attributes: object) -> onnx.
     return helper.make_node(op, inputs, [output], name=f"{op.lower()}_{output}", **attributes)
 
 
-# name: nodes, constants beside CONV, outputs, the operators that are left, those of the first layer's ONNX nodes
+# name: nodes, constants beside CONV, outputs, the operators that are left, those of the first layer's ONNX
+# nodes
 CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str], list[str]]] = {
     "convolution and activation": ([conv("x", "c"), node("Relu", ["c"], "y")], {}, ["y"], ["Conv"]),
     "clip by constant inputs": (

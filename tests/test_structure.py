@@ -22,7 +22,7 @@ FLOORS = [
     ["normalization", "pooling", "product", "reduction"],
     ["ops", "device"],
     ["shapes", "choose", "patterns", "plan", "calibrate", "energy", "compare"],
-    ["rewrite", "slices"],
+    ["rewrite", "segments", "slices"],
     ["planner"],
     ["execute"],
     ["describe"],

@@ -39,7 +39,7 @@ def make() -> str:
     launches = harness.launches("cuda")
     modules = sorted({(kernel.file, kernel.defines) for kernel in launches})
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # nvcc is a process of its own
-        found = list(pool.map(lambda m: ptxas.resources(compiler, *m, ptxas.TARGETS), modules))
+        found = list(pool.map(lambda m: ptxas.resources(compiler, m[0], m[1], ptxas.TARGETS), modules))
     taken = dict(zip(modules, found, strict=True))
     kernels = sorted(launches, key=lambda k: (k.file, k.entry, k.defines))
     targets = [f"sm_{target}" for target in ptxas.TARGETS]

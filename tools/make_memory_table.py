@@ -1,4 +1,5 @@
-"""Memory of the nine light networks, planned against touched against what the process grew by: docs/memory.md.
+"""Memory of the nine light networks, planned against touched against what the process grew by:
+docs/memory.md.
 
     python tools/make_memory_table.py
 
@@ -8,11 +9,13 @@ Each network runs in a process of its own, with seeded random weights, on the ho
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "models"))
@@ -20,9 +23,10 @@ sys.path.insert(0, str(ROOT / "models"))
 MIB = 1 << 20
 INTRODUCTION = """# Memory of nine networks
 
-No plan can be smaller than the largest live sum of any layer (its inputs, outputs, workspace, and what later layers
-still need). *Touched* is the arena's high-water mark found by a canary, *grown* what the process took from before
-planning to after the runs, weights and arena included. *Nothing shared* is the sum of all activations.
+No plan can be smaller than the largest live sum of any layer (its inputs, outputs, workspace, and what later
+layers still need). *Touched* is the arena's high-water mark found by a canary, *grown* what the process took
+from before planning to after the runs, weights and arena included. *Nothing shared* is the sum of all
+activations.
 """
 HEAD = (
     "| network | largest live sum | planned peak | ratio | touched | nothing shared | weights | grown |\n"
@@ -30,14 +34,19 @@ HEAD = (
 )
 
 
+def builders() -> ModuleType:
+    """models/build.py: the folder is no package."""
+    return importlib.import_module("build")
+
+
 def measure(name: str) -> dict[str, float]:
     """One network's figures in bytes, in this process."""
-    import build
     import numpy as np
     import onnx
 
     import minicnn
 
+    build = builders()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         onnx.save(build.refill(onnx.load(build.light_models()[name]), seed=1), path)
@@ -66,11 +75,11 @@ def main() -> None:
     if len(sys.argv) > 1:
         print(json.dumps(measure(sys.argv[1])))
         return
-    import build
-
     rows = []
-    for name in build.light_models():
-        done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True, cwd=ROOT)
+    for name in builders().light_models():
+        done = subprocess.run(
+            [sys.executable, __file__, name], capture_output=True, text=True, check=True, cwd=ROOT
+        )
         rows.append(row(name, json.loads(done.stdout.splitlines()[-1])))
         print(rows[-1])
     date = datetime.date.today().isoformat()

@@ -42,7 +42,8 @@ _X86_LEVELS = {
 }
 _ARM_LEVEL = "armv8-a"
 # The compiler may contract and reorder signs of zero, but NaN and infinity keep their meaning.
-# It must leave loads in front of a kernel's bounds guard there: behind it they are conditional, and no vectors.
+# It must leave loads in front of a kernel's bounds guard there: behind it they are conditional, and no
+# vectors.
 _FLAGS = (
     "-std=c++17 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros"
     " -fno-strict-aliasing -fno-tree-sink -fvisibility=hidden -fPIC -shared"
