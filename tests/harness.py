@@ -138,7 +138,7 @@ def check(op: str, case_name: str, variant_name: str, device_name: str = "host")
         assert arrays[0] is not None
         np.testing.assert_array_equal(arrays[0].reshape(problem.y.shape), exact[0], err_msg=where)
         return
-    poisoned = _with_nan(case, arrays)
+    poisoned = None if _leaves_nan_open(problem) else _with_nan(case, arrays)
     for arrangement in arrangements(problem, variant):
         found = _run(device, variant, problem, arrangement, arrays, f"{arrangement.label}; {where}")
         _compare(found, exact, bounds, problem.outputs, f"{arrangement.label}; {where}", variant)
@@ -235,6 +235,12 @@ def _definition(
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
+
+
+def _leaves_nan_open(problem: Problem) -> bool:
+    """A NaN cast to an integer: x86 gives the least number, PTX gives 0, ONNX doesn't say."""
+    is_cast = type(problem.operator).__name__ in ("Cast", "CastLike")
+    return is_cast and problem.y.dtype.startswith(("int", "uint"))
 
 
 def _with_nan(case: Case, arrays: list[np.ndarray | None]) -> list[np.ndarray | None] | None:

@@ -200,7 +200,10 @@ CASES = {
     ),
     "depthwise with a multiplier": _case(Conv(group=17, pads=(1, 1, 1, 1)), (1, 17, 5, 6), (34, 1, 3, 3)),
     "3-D": _case(
-        Conv(strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1)), (2, 5, 4, 7, 6), (6, 5, 2, 3, 3), fused=_RESIDUAL_RELU
+        Conv(strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1)),
+        (2, 5, 4, 7, 6),
+        (6, 5, 2, 3, 3),
+        fused=_RESIDUAL_RELU,
     ),
     "3-D, groups, dilated": _case(
         Conv(group=2, dilations=(2, 1, 2), pads=(2, 0, 1, 1, 1, 1)), (1, 6, 5, 4, 9), (4, 3, 3, 2, 2)
