@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from network import Network
 
 from build import Tensor
+from network import Network
 
 Outputs = dict[str, str]  # output's name -> tensor
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from detectors import faster_rcnn, ssd300, yolov3_tiny
-from network import Network
 
 from build import CLASSES, Tensor, mobilenet_v2, seeded_weight
+from detectors import faster_rcnn, ssd300, yolov3_tiny
+from network import Network
 
 Outputs = dict[str, str]  # output's name -> tensor
 

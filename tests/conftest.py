@@ -1,7 +1,8 @@
 """Which device the tests run on that take one: pytest --device cuda tests/test_relu.py ..."""
 
-import harness
 import pytest
+
+import harness
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

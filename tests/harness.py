@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrangements import Arrangement, arrangements, lay_out
 
 import minicnn.device as devices
+from arrangements import Arrangement, arrangements, lay_out
 from minicnn import epilogue
 from minicnn.device.base import Device
 from minicnn.errors import DeviceError

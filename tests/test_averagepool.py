@@ -1,8 +1,8 @@
 """AveragePool: variants against the definition, the definition against onnxruntime, refusals."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.ops.averagepool import CASES, AveragePool

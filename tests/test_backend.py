@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-import backend
 import numpy as np
 import pytest
 
+import backend
 from minicnn import registry
 
 OTHER_TYPE = re.compile(r" is \w+, not \w+|to type \d+, none of")  # how kernels refuse a type

@@ -1,8 +1,8 @@
 """Arithmetic of two or more operands: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.broadcast import Add, PRelu, Sum

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import SyntheticDevice
 
 from minicnn import facts, machine
 from minicnn.calibrate import (
@@ -21,6 +20,7 @@ from minicnn.device import open_device
 from minicnn.record import LayerFacts, RunRecord
 from minicnn.step import Copy, Launch, Step
 from minicnn.store import Recorder
+from synthetic import SyntheticDevice
 
 
 @pytest.mark.parametrize("is_slow", [False, True])

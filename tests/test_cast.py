@@ -1,11 +1,11 @@
 """Cast and CastLike: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import numpy as np
 import pytest
-from test_unary import run
 
+import harness
 from minicnn.ops.cast import CASES, Cast
+from test_unary import run
 
 ALL = [pytest.param(op, *p.values, id=p.id) for op in ("Cast", "CastLike") for p in harness.grid(op)[1]]
 

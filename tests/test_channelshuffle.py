@@ -1,11 +1,11 @@
 """ChannelShuffle: every variant against the definition, ONNX's nodes for it against onnxruntime."""
 
-import harness
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import harness
 import minicnn
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType

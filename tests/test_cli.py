@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from test_models import MODELS
 
 from minicnn import cli, store
 from minicnn.errors import InputError
+from test_models import MODELS
 
 ROOT = Path(__file__).parent.parent
 DIGIT = MODELS / "mnist-conv" / "model.onnx"

@@ -1,8 +1,8 @@
 """Clip: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.ops.clip import CASES, Clip
 from minicnn.registry import Problem
 from minicnn.step import Operand

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.ops.conv import CASES, Conv

@@ -1,8 +1,8 @@
 """ConvTranspose: variants against the definition, the definition against onnxruntime, refusals."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.ops.convtranspose import CASES, ConvTranspose

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from simgpu import build
 
 from minicnn import cache, kernels
 from minicnn.device import nvcc
 from minicnn.errors import BuildError
+from simgpu import build
 
 ROOT = Path(__file__).parent.parent
 PTX = b"// made by\n.version 9.0\n.target sm_75\n.address_size 64\n\n.visible .entry f()\n{\n\tret;\n}\n"

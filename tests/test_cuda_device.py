@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from simgpu import build
 
 from minicnn import cache
 from minicnn.device import nvcc
+from simgpu import build
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pycuda") is None, reason="PyCUDA isn't installed")

@@ -124,9 +124,8 @@ def test_what_nvml_cannot_tell_is_none() -> None:
 
 
 def test_a_record_says_that_nothing_could_be_read(tmp_path: Path) -> None:
-    import synthetic
-
     import minicnn
+    import synthetic
 
     path = synthetic.chain(tmp_path / "chain.onnx", 2)
     with minicnn.load(path).plan(device=synthetic.SyntheticDevice()) as engine:

@@ -3,9 +3,9 @@
 import sys
 from dataclasses import replace
 
-import harness
 import pytest
 
+import harness
 from minicnn import epilogue
 from minicnn.graph import Epilogue
 from minicnn.ops.unary import HardSigmoid, Selu

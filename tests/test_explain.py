@@ -6,11 +6,11 @@ import math
 from pathlib import Path
 
 import pytest
-from test_export import BUFFERS, HOSTILE, LAYERS, hostile_record, record_of
 
 from minicnn import cli
 from minicnn.record import LayerFacts
 from minicnn.report.explain import explain, print_explanation
+from test_export import BUFFERS, HOSTILE, LAYERS, hostile_record, record_of
 
 ROOFS = {"copy_gb_per_s": 10.0, "fma_gflop_per_s": 100.0}
 

@@ -1,8 +1,8 @@
 """GlobalAveragePool: variants against the definition, the definition against onnxruntime, refusals."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.globalaveragepool import CASES, GlobalAveragePool

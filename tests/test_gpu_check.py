@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simgpu import build
 
 from minicnn import cache
 from minicnn.device import nvcc
+from simgpu import build
 from tools import gpu_check
 
 ROOT = Path(__file__).parent.parent

@@ -1,9 +1,9 @@
 """GridSample: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import numpy as np
 import pytest
 
+import harness
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.ops.gridsample import CASES, GridSample

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import host_cases
 import numpy as np
 import pytest
-from host_cases import FAULTS, GOOD, KERNELS, PATHS, Case, X, assert_right, run, zeros
 
+import host_cases
+from host_cases import FAULTS, GOOD, KERNELS, PATHS, Case, X, assert_right, run, zeros
 from minicnn.device import host_build
 from minicnn.device.host import HostDevice
 from minicnn.device.host_build import Check

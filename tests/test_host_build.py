@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from host_cases import KERNELS, PATHS
 
+from host_cases import KERNELS, PATHS
 from minicnn import cache, kernels
 from minicnn.device import host_build
 from minicnn.errors import BuildError

@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from host_cases import KERNELS, PATHS, randoms, zeros
 
+from host_cases import KERNELS, PATHS, randoms, zeros
 from minicnn import kernels
 from minicnn.device.host import HostDevice
 from minicnn.device.host_blas import Blas

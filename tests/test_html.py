@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_export import BUFFERS, HOSTILE, LAYERS, hostile_record, record_of
 
 from minicnn import cli
 from minicnn.record import BufferFacts, LayerFacts
 from minicnn.report import html as page
+from test_export import BUFFERS, HOSTILE, LAYERS, hostile_record, record_of
 from tools.make_pictures import Browser, find_chromium
 
 pytest.importorskip("bokeh", reason="the page needs bokeh")

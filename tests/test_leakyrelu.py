@@ -1,15 +1,15 @@
 """LeakyRelu: every variant against the definition, and that against onnxruntime; infinities and NaN."""
 
-import harness
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_models import FLOAT, model, saved, small, value
 
+import harness
 import minicnn
 from minicnn.ops.leakyrelu import CASES, LeakyRelu
 from minicnn.registry import Problem
 from minicnn.step import Operand
+from onnx_models import FLOAT, model, saved, small, value
 
 
 @pytest.mark.parametrize(*harness.grid("LeakyRelu"))

@@ -1,8 +1,8 @@
 """LpNormalization: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.lpnormalization import CASES, LpNormalization

@@ -1,8 +1,8 @@
 """LpPool, GlobalLpPool, GlobalMaxPool: variants against the definition, that against onnxruntime."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.lppool import CASES, GlobalLpPool, GlobalMaxPool, LpPool

@@ -1,11 +1,11 @@
 """LRN: variants against the definition, the definition against onnxruntime, refusals."""
 
-import harness
 import numpy as np
 import onnx
 import onnx.reference
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.lrn import CASES, LRN

@@ -1,8 +1,8 @@
 """MatMul: variants against the definition, the definition against onnxruntime, refusals."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.matmul import CASES, MatMul

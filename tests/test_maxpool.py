@@ -1,8 +1,8 @@
 """MaxPool: variants against the definition, the definition against onnxruntime, refusals."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.ops.maxpool import CASES, MaxPool

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import synthetic
-from synthetic import SyntheticDevice
 
 import minicnn
+import synthetic
 from minicnn import cli, stats
 from minicnn.calibrate import BRACKETS, PARTS, ROOF_TRIES
 from minicnn.compare import FASTER, SAME, SLOWER, compare
 from minicnn.engine import Engine
 from minicnn.measure import MOST, NARROW
+from synthetic import SyntheticDevice
 
 LAYERS = 5
 TIMES_US = (40.0, 150.0, 90.0, 300.0, 70.0)

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from test_models import MODELS, build
 
 import minicnn
 from minicnn.geometry import round_up
 from minicnn.image import Preprocess
 from minicnn.memory import ALIGNMENT
+from test_models import MODELS, build
 
 ort = pytest.importorskip("onnxruntime")
 

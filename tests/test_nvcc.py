@@ -11,9 +11,9 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import harness
 import pytest
 
+import harness
 from minicnn import kernels
 from minicnn.device import nvcc, ptxas
 from minicnn.errors import BuildError

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from simgpu import build
 
 from minicnn import cache
 from minicnn.device import nvcc
+from simgpu import build
 
 HERE = Path(__file__).parent
 TAKES_A_DEVICE = re.compile(r"\*harness\.grid|, harness\.DEVICES")

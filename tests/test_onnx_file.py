@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from onnx_models import FLOAT, branch, model, named, refusal, saved, small, tensor, value
 
 from minicnn.errors import ModelError, UnsupportedError
 from minicnn.graph import Graph
 from minicnn.onnx_file import load
+from onnx_models import FLOAT, branch, model, named, refusal, saved, small, tensor, value
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import FLOAT, RNG, branch, named, refusal, saved, small, tensor, value
 
 from minicnn.onnx_file import load
+from onnx_models import FLOAT, RNG, branch, named, refusal, saved, small, tensor, value
 
 
 @pytest.mark.parametrize("dtype", sorted(helper.get_all_tensor_dtypes()))

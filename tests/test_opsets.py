@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from test_backend import explains_itself
 
 import minicnn
+from test_backend import explains_itself
 
 ort = pytest.importorskip("onnxruntime")
 

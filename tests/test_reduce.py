@@ -1,8 +1,8 @@
 """The Reduce family, ArgMax, ArgMin: variants against the definition, the definition against onnxruntime."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops import argmax, reduce

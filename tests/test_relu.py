@@ -1,8 +1,8 @@
 """Relu: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.ops.relu import CASES, Relu
 from minicnn.registry import Problem
 from minicnn.step import Operand

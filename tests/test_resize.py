@@ -1,9 +1,9 @@
 """Resize and Upsample: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import numpy as np
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.resize import CASES, Resize, Upsample

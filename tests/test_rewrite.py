@@ -105,7 +105,12 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], list[str], l
         ["y"],
         ["Conv", "Relu", "Add"],
     ),
-    "an output of the network stays": ([conv("x", "c"), node("Relu", ["c"], "y")], {}, ["y", "c"], ["Conv", "Relu"]),
+    "an output of the network stays": (
+        [conv("x", "c"), node("Relu", ["c"], "y")],
+        {},
+        ["y", "c"],
+        ["Conv", "Relu"],
+    ),
     "an activation before the sum ends the epilogue": (
         [conv("x", "c"), node("Relu", ["c"], "r"), conv("x", "d"), node("Add", ["r", "d"], "y")],
         {},

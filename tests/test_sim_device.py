@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import harness
 import numpy as np
 import pytest
-from test_models import MODELS
 
+import harness
 import minicnn
 from minicnn.device import nvcc, open_device
 from minicnn.device.sim import MEMORY_BYTES, SimDevice
@@ -16,6 +15,7 @@ from minicnn.errors import DeviceError
 from minicnn.ops.relu import Relu
 from minicnn.registry import Problem
 from minicnn.step import Copy, Fft, Fill, Gemm, Launch, Operand, View
+from test_models import MODELS
 
 pytestmark = pytest.mark.skipif(nvcc.find() is None, reason=nvcc.REMEDY)
 

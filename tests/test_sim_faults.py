@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+
+from minicnn.device import nvcc
 from simgpu import build
 from simgpu.arrays import zeros
 from simgpu.simulator import Simulator, SimulatorFault
-
-from minicnn.device import nvcc
 
 pytestmark = pytest.mark.skipif(nvcc.find() is None, reason=nvcc.REMEDY)
 

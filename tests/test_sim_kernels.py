@@ -7,10 +7,10 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from simgpu.arrays import aligned, aligned_copy, random, rounded_to_tf32
-from simgpu.simulator import Simulator
 
 from minicnn.device import nvcc
+from simgpu.arrays import aligned, aligned_copy, random, rounded_to_tf32
+from simgpu.simulator import Simulator
 
 pytestmark = pytest.mark.skipif(nvcc.find() is None, reason=nvcc.REMEDY)
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from simgpu import build
 
 from minicnn import cache
 from minicnn.device import nvcc
+from simgpu import build
 
 SCRIPTS = [build.HERE / name for name in ("under_pycuda.py", "graphs_under_pycuda.py")]
 SETTINGS = {

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import harness
 import numpy as np
 import onnx
 import pytest
-from test_models import MODELS, build
-from test_networks import BOUND, relative_error, session
 
+import harness
 import minicnn
 from minicnn.device.base import Action, Device
+from test_models import MODELS, build
+from test_networks import BOUND, relative_error, session
 
 # file's or builder's name: input shape. Narrow networks have an eighth of their channels, in multiples of 8.
 REAL = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import synthetic
 
+import synthetic
 from minicnn import steady
 
 NOISES = {"gaussian": synthetic.gaussian(0.02), "neighbours alike": synthetic.autoregressive(0.02, 0.6)}

@@ -3,11 +3,11 @@
 import h5py
 import numpy as np
 import pytest
-from test_store import BUFFERS, FACTS_OF_RUN, LAYERS, REPETITIONS, assert_holds, samples_of, write
 
 from minicnn import store
 from minicnn.errors import OutputError
 from minicnn.store import Recorder, read
+from test_store import BUFFERS, FACTS_OF_RUN, LAYERS, REPETITIONS, assert_holds, samples_of, write
 
 
 @pytest.fixture

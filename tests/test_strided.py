@@ -2,10 +2,10 @@
 
 import math
 
-import harness
 import numpy as np
 import pytest
 
+import harness
 from minicnn import kernels
 from minicnn.geometry import NHWC, PLAIN, Layout, row_major
 from minicnn.step import Operand

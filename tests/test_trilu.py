@@ -1,8 +1,8 @@
 """Trilu: every variant against the definition, and that against onnxruntime."""
 
-import harness
 import pytest
 
+import harness
 from minicnn.errors import ShapeError
 from minicnn.graph import TensorType
 from minicnn.ops.trilu import CASES, Trilu

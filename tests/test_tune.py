@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from onnx import helper
-from onnx_models import saved, small, tensor, value
 
 import minicnn
 from minicnn import choose
@@ -14,6 +13,7 @@ from minicnn.engine import target_of
 from minicnn.kernels import source_hash
 from minicnn.registry import Target
 from minicnn.tune import tune
+from onnx_models import saved, small, tensor, value
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """Functions of one number: kernels against the definition, that against onnxruntime, errors over float32."""
 
-import harness
 import numpy as np
 import pytest
 
+import harness
 from minicnn.ops import unary
 from minicnn.registry import Problem, table
 from minicnn.step import Launch, Operand

@@ -1,9 +1,9 @@
 """Reshape, Flatten, Squeeze, Unsqueeze, Identity, Dropout: definitions, onnxruntime, and y as x's memory."""
 
-import harness
 import numpy as np
 import pytest
 
+import harness
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.geometry import NHWC, Layout
 from minicnn.graph import Graph, Node, TensorType

@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import harness  # noqa: E402
-
 from minicnn.device import nvcc, ptxas  # noqa: E402
 from minicnn.occupancy import Occupancy, occupancy  # noqa: E402
 from minicnn.step import Extent3, Kernel  # noqa: E402

@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import backend
 from backend import CONSTANTS, FAILED, FALLBACK, NATIVE, REFUSED, STATUSES, Outcome
-
 from tools.make_readme import fill
 
 PAGE = Path(__file__).parent.parent / "docs" / "operators.md"

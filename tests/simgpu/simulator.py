@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from simgpu import build
 
 from minicnn.sim import library
 from minicnn.sim.library import KINDS, KernelInfo
+from simgpu import build
 
 
 class SimulatorFault(Exception):
