@@ -28,7 +28,7 @@ FLOORS = [
     ["describe"],
     ["measure"],
     ["engine", "doctor", "report", "tune"],
-    ["check", "feeds"],
+    ["check", "feeds", "lab", "study"],
     ["cli"],
     ["__init__", "__main__"],
 ]

@@ -53,7 +53,7 @@ PARTS = {  # part: what its files' names begin with; the first that fits
     ),
     "command line and reports": (
         "minicnn/report/",
-        "minicnn/cli.py",
+        "minicnn/cli/",
         "minicnn/feeds.py",
         "minicnn/doctor.py",
         "minicnn/feeds.py",
@@ -62,7 +62,7 @@ PARTS = {  # part: what its files' names begin with; the first that fits
         "minicnn/check.py",
         "minicnn/compare.py",
         "minicnn/study/",
-        "minicnn/lab.py",
+        "minicnn/lab/",
     ),
     "core": ("minicnn/",),
     "models": ("models/",),

@@ -1,0 +1,27 @@
+"""`compare`: two records, layer by layer."""
+
+from __future__ import annotations
+
+import argparse
+
+from minicnn.cli import arguments
+
+
+def add(commands: arguments.Commands) -> None:
+    parser = commands.add_parser(
+        "compare", help="two recorded runs, layer by layer: same, faster, slower, can't tell"
+    )
+    parser.add_argument("before", metavar="a.h5")
+    parser.add_argument("after", metavar="b.h5")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """1 where b is slower in a layer or as a whole, for scripts; else 0."""
+    from minicnn import store
+    from minicnn.compare import compare
+    from minicnn.report.compare import print_comparison
+
+    comparison = compare(store.read(options.before), store.read(options.after))
+    print_comparison(comparison)
+    return int(comparison.is_slower)
