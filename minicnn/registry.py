@@ -122,6 +122,7 @@ class Variant:
     name = ""
     precisions: tuple[str, ...] = ("fp32",)
     dtypes: tuple[str, ...] | None = ("float32",)  # of all inputs and outputs; None: any
+    keeps_bound = True  # its errors stay within the operator's own bound, so that a race may choose it
     is_view = False  # no steps: the output is the input's memory under another shape
     may_overwrite = False  # the output may take input 0's memory where nobody reads that any more
     devices: tuple[str, ...] = ()  # the kinds it is made for; (): all

@@ -168,17 +168,29 @@ class _Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Fft(_Transfer):
-    """`batch` two-dimensional real transforms of `extents` (rows, columns).
+    """`batch` images of `extents` (rows, columns) and `channels`, each channel transformed in two dimensions.
 
-    Inverse: complex to real, unscaled.
+    Shapes    real (batch, rows, columns, channels), complex (batch, rows, columns // 2 + 1, channels)
+
+    Inverse: complex to real, unscaled; what it read is lost.
     """
 
     extents: tuple[int, int]
     batch: int
+    channels: int = 1
     inverse: bool = False
 
+    @property
+    def real_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, *self.extents, self.channels)
+
+    @property
+    def spectrum_shape(self) -> tuple[int, int, int, int]:
+        return (self.batch, self.extents[0], self.extents[1] // 2 + 1, self.channels)
+
     def __str__(self) -> str:
-        return f"{'inverse ' if self.inverse else ''}fft {self.batch} x {self.extents[0]}x{self.extents[1]}"
+        extents = "x".join(map(str, (*self.extents, self.channels)))
+        return f"{'inverse ' if self.inverse else ''}fft {self.batch} x {extents}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,12 +60,13 @@ def tune(plan: Plan, device: Device) -> Iterator[Race]:
 
 
 def candidates(problem: Problem) -> list[Variant]:
-    """All forms of all variants that read and write the layouts that the problem's tensors have."""
+    """All forms of the variants that keep the operator's error bound, and read and write the layouts that the
+    problem's tensors have."""
     found: list[Variant] = []
     for variant in able_variants(problem):
         orders = variant.orders(problem)
         operands = (*_paired(problem.inputs, orders.inputs), *_paired(problem.outputs, orders.outputs))
-        if not variant.is_view and all(
+        if variant.keeps_bound and not variant.is_view and all(
             o is None or o.is_constant or order in ("any", "same", o.layout.order) for o, order in operands
         ):
             found += variant.tunings(problem)

@@ -87,16 +87,17 @@ def test_large_copies_and_fills_reach_every_byte(device):
 
 
 @pytest.mark.parametrize("extents", [(8, 8), (7, 5), (1, 9)])
-def test_fft_there_and_back(device, extents):
+@pytest.mark.parametrize("channels", [1, 6])
+def test_fft_there_and_back(device, extents, channels):
     rows, columns = extents
-    x = randoms(3, rows, columns)
-    memory = Memory(
-        device, x=x, s=np.zeros((3, rows, columns // 2 + 1), np.complex64), y=zeros(3, rows, columns)
-    )
-    there = Fft(source=View(tensor="x"), target=View(tensor="s"), extents=extents, batch=3)
-    back = Fft(source=View(tensor="s"), target=View(tensor="y"), extents=extents, batch=3, inverse=True)
+    x = randoms(3, rows, columns, channels)
+    spectrum = np.zeros((3, rows, columns // 2 + 1, channels), np.complex64)
+    memory = Memory(device, x=x, s=spectrum, y=zeros(3, rows, columns, channels))
+    sizes = {"extents": extents, "batch": 3, "channels": channels}
+    there = Fft(source=View(tensor="x"), target=View(tensor="s"), **sizes)
+    back = Fft(source=View(tensor="s"), target=View(tensor="y"), **sizes, inverse=True)
     device.capture([device.prepare(there, memory.address), device.prepare(back, memory.address)])()
-    np.testing.assert_allclose(memory["s"], np.fft.rfft2(x.astype(np.float64)), atol=1e-5)
+    np.testing.assert_allclose(memory["s"], np.fft.rfft2(x.astype(np.float64), axes=(1, 2)), atol=1e-5)
     np.testing.assert_allclose(memory["y"], x * rows * columns, atol=1e-4)
 
 

@@ -1,9 +1,8 @@
 """The CUDA GPU, through PyCUDA: primary context, one non-blocking stream, launches packed once and run often.
 
 PyCUDA is imported when a device is made, never before: it needs the NVIDIA driver's library to be imported.
-What it doesn't wrap is in cuda_driver.py, matrix products in cublas.py, compiling in nvcc.py.
-
-Not here  Fourier transforms: refused
+What it doesn't wrap is in cuda_driver.py, matrix products in cublas.py, Fourier transforms in cufft.py,
+compiling in nvcc.py.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from minicnn.device.base import Action, Address, Device, DeviceInfo
 from minicnn.device.base import Event as AnyEvent
 from minicnn.device.cublas import WORKSPACE_BYTES, Cublas
 from minicnn.device.cuda_driver import EXTERNAL, Driver, Event, Graph, decode_version, release
+from minicnn.device.cufft import Cufft
 from minicnn.device.nvml import Nvml
 from minicnn.errors import BuildError, DeviceError
 from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch, Step
@@ -109,6 +109,7 @@ class CudaDevice(Device):
         self._thread = threading.get_ident()
         self._is_capturing = False
         self._cublas: Cublas | None = None
+        self._cufft: Cufft | None = None
         self.capture_failure = ""
         with self._active(), self._guard("this GPU gives no stream or no pinned memory"):
             self._stream = self._pycuda.Stream(NON_BLOCKING)
@@ -305,19 +306,22 @@ class CudaDevice(Device):
 
     def gemm(self, step: Gemm, address: Address) -> Action:
         if self._cublas is None:
-            workspace = self.alloc(WORKSPACE_BYTES)
-            self._select()
+            workspace = self._work_area(WORKSPACE_BYTES)
             self._cublas = Cublas(
                 stream=self._stream.handle, workspace=workspace, workspace_bytes=WORKSPACE_BYTES
             )
         return self._cublas.gemm(step, a=address(step.a), b=address(step.b), c=address(step.c))
 
     def fft(self, step: Fft, address: Address) -> Action:
-        raise DeviceError(
-            "Fourier transforms don't run on the GPU yet",
-            operator=step,
-            remedy="another variant, or --device host",
-        )
+        self._select()
+        if self._cufft is None:
+            self._cufft = Cufft(stream=self._stream.handle, alloc=self._work_area)
+        return self._cufft.transform(step, source=address(step.source), target=address(step.target))
+
+    def _work_area(self, nbytes: int) -> int:
+        pointer = self.alloc(nbytes)
+        self._select()
+        return pointer
 
     def copy(self, step: Copy, address: Address) -> Action:
         source, target = address(step.source), address(step.target)
@@ -436,8 +440,9 @@ class CudaDevice(Device):
         # After a fault every call on the context fails and nothing can be freed: it goes with the context.
         with contextlib.suppress(self._pycuda.Error), self._active():
             self._stream.synchronize()
-            if self._cublas:
-                self._cublas.close()
+            for library in (self._cublas, self._cufft):
+                if library:
+                    library.close()
             for owned in list(self._owned):
                 owned.close()
             self._forget()

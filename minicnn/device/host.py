@@ -12,11 +12,12 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
+from minicnn.device import host_fft
 from minicnn.device.base import Action, Address, Device, DeviceInfo
 from minicnn.device.host_blas import find_blas
 from minicnn.device.host_build import Check, build, cpu_facts, cpu_level, libraries_of, runtime_library
@@ -223,20 +224,7 @@ class HostDevice(Device):
         )
 
     def fft(self, step: Fft, address: Address) -> Action:
-        rows, columns = step.extents
-        real = self.view(
-            address(step.target if step.inverse else step.source), (step.batch, rows, columns), "float32"
-        )
-        half = (step.batch, rows, columns // 2 + 1)
-        spectrum = self.view(address(step.source if step.inverse else step.target), half, "complex64")
-
-        def forward() -> None:
-            spectrum[...] = np.fft.rfft2(real)
-
-        def inverse() -> None:
-            real[...] = np.fft.irfft2(spectrum, s=(rows, columns), norm="forward")
-
-        return inverse if step.inverse else forward
+        return partial(host_fft.transform, step, self.view, address(step.source), address(step.target))
 
     def copy(self, step: Copy, address: Address) -> Action:
         return self._command(_COPY, copy=_Copy(address(step.source), address(step.target), step.nbytes))

@@ -4,8 +4,8 @@ nothing of NVIDIA's but nvcc. Slow; every access is checked and everything is co
 A fault (out of bounds, a race, an uninitialised read) is a DeviceError that names kernel, block, thread and
 source line. Memory that nobody wrote holds NaN.
 
-Not here  times (`elapsed_us` is NaN: `counters` and `counted` instead); Fourier transforms, half precision:
-          refused; the GPU's rounding of TF32 products (they are computed in float32)
+Not here  times (`elapsed_us` is NaN: `counters` and `counted` instead); half-precision products: refused;
+          the GPU's rounding of TF32 products (they are computed in float32)
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import math
 import struct
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
-from minicnn.device import nvcc
+from minicnn.device import host_fft, nvcc
 from minicnn.device.base import Action, Address, Device, DeviceInfo
 from minicnn.device.base import Event as AnyEvent
 from minicnn.errors import BuildError, DeviceError
@@ -153,11 +154,11 @@ class SimDevice(Device):
         return found.swapaxes(1, 2) if transposed else found
 
     def fft(self, step: Fft, address: Address) -> Action:
-        raise DeviceError(
-            "Fourier transforms don't run on the simulated GPU",
-            operator=step,
-            remedy="another variant, or --device host",
-        )
+        return partial(host_fft.transform, step, self._array, address(step.source), address(step.target))
+
+    def _array(self, pointer: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        return self._bytes(pointer, nbytes).view(dtype).reshape(shape)
 
     def copy(self, step: Copy, address: Address) -> Action:
         source, target = address(step.source), address(step.target)

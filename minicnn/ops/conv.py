@@ -18,6 +18,7 @@ from minicnn.errors import ShapeError
 from minicnn.geometry import Window
 from minicnn.graph import Epilogue, TensorType
 from minicnn.ops.conv_depthwise import DepthwiseStrips
+from minicnn.ops.conv_fft import Spectral
 from minicnn.ops.conv_tiled import Tiled
 from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
 from minicnn.ops.conv_volume import Planes, Volume
@@ -63,6 +64,7 @@ class Conv(Windowed):
     def variants(self) -> tuple[Variant, ...]:
         return (
             Direct(),
+            Spectral(),
             Im2col(),
             Gemm1x1(),
             Depthwise(),

@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
 DRIVER = HERE / "driver"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
+LIBRARIES = {"cublas": (13, 15), "cufft": (12, 16)}  # name -> its version, and its status for "not supported"
 # What CUDA 13 added and PyCUDA built with its headers needs: a driver of CUDA 12 lacks it.
 MISSING_IN_OLD_DRIVERS = ("cuCtxCreate_v4", "cuEventElapsedTime_v2")
 
@@ -103,7 +104,7 @@ def _compiled(name: str, arguments: list[str]) -> bytes:
 
 
 def build(into: Path, *, is_old_driver: bool = False) -> Path:
-    """The folder with libcuda.so.1 and libcublas.so.13, below `into`.
+    """The folder with libcuda.so.1, libcublas.so.13 and libcufft.so.12, below `into`.
 
     `is_old_driver`: one without the functions that CUDA 13 brought.
     Raises  BuildError where there is no compiler or no cuda.h.
@@ -120,7 +121,8 @@ def build(into: Path, *, is_old_driver: bool = False) -> Path:
             objects = _compile(compiler, include, Path(scratch))
             _link_cuda(compiler, objects, made, made, hidden=())
             _link_cuda(compiler, objects, made, made / "old", hidden=MISSING_IN_OLD_DRIVERS)
-            _link_cublas(compiler, objects, made)
+            for name in LIBRARIES:
+                _link_library(name, compiler, objects, made)
             try:
                 os.rename(made, folder)
             except OSError:  # another process was faster
@@ -129,7 +131,8 @@ def build(into: Path, *, is_old_driver: bool = False) -> Path:
 
 
 def _key(compiler: list[str], include: Path, simulator: Path) -> str:
-    digest = hashlib.sha256(repr((compiler, simulator.parent.name, cublas_names())).encode())
+    names = [library_names(library) for library in LIBRARIES]
+    digest = hashlib.sha256(repr((compiler, simulator.parent.name, names)).encode())
     for path in [*sorted(DRIVER.iterdir()), Path(__file__), include / "cuda.h"]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -137,7 +140,8 @@ def _key(compiler: list[str], include: Path, simulator: Path) -> str:
 
 def _compile(compiler: list[str], include: Path, scratch: Path) -> list[Path]:
     (scratch / "cuda_stubs.c").write_text(stubs(cuda_names(compiler, include), 801))  # not supported
-    (scratch / "cublas_stubs.c").write_text(stubs(cublas_names(), 15))
+    for name, (_, unsupported) in LIBRARIES.items():
+        (scratch / f"{name}_stubs.c").write_text(stubs(library_names(name), unsupported))
 
     def compile_one(source: Path) -> Path:
         is_stub = source.suffix == ".c"
@@ -162,15 +166,15 @@ def _link_cuda(
     listed.write_text("{ local: " + " ".join(f"{name};" for name in [*hidden, "nothing_more"]) + " };\n")
     command = [*compiler, "-shared", "-Wl,-soname,libcuda.so.1", f"-Wl,--version-script={listed}"]
     command += ["-Wl,-rpath,$ORIGIN:$ORIGIN/..", "-o", str(into / "libcuda.so.1")]
-    command += [str(o) for o in objects if not o.stem.startswith("cublas")]
+    command += [str(o) for o in objects if not o.stem.startswith(tuple(LIBRARIES))]
     sim_build.run([*command, f"-L{libraries}", "-lminicnnsim", "-ldl", "-lpthread"], "the stand-in libcuda")
 
 
-def _link_cublas(compiler: list[str], objects: list[Path], folder: Path) -> None:
-    command = [*compiler, "-shared", "-Wl,-soname,libcublas.so.13", "-Wl,-rpath,$ORIGIN"]
-    command += ["-o", str(folder / "libcublas.so.13")]
-    command += [str(o) for o in objects if o.stem.startswith("cublas")]
-    sim_build.run([*command, f"-L{folder}", "-l:libcuda.so.1"], "the stand-in libcublas")
+def _link_library(name: str, compiler: list[str], objects: list[Path], folder: Path) -> None:
+    file = f"lib{name}.so.{LIBRARIES[name][0]}"
+    command = [*compiler, "-shared", f"-Wl,-soname,{file}", "-Wl,-rpath,$ORIGIN", "-o", str(folder / file)]
+    command += [str(o) for o in objects if o.stem.startswith(name)]
+    sim_build.run([*command, f"-L{folder}", "-l:libcuda.so.1"], f"the stand-in lib{name}")
 
 
 def cuda_names(compiler: list[str], include: Path) -> list[str]:
@@ -191,13 +195,13 @@ def cuda_names(compiler: list[str], include: Path) -> list[str]:
     return [*names, "cuProfilerInitialize"]  # gone from CUDA 13's header, but PyCUDA asks for it
 
 
-def cublas_names() -> list[str]:
-    """What scikit-cuda looks up in libcublas while it is imported."""
+def library_names(name: str) -> list[str]:
+    """What scikit-cuda looks up in a library while it is imported."""
     found = importlib.util.find_spec("skcuda")
     if found is None or not found.submodule_search_locations:
         return []
-    source = Path(found.submodule_search_locations[0]) / "cublas.py"
-    return sorted(set(re.findall(r"_libcublas\.(cublas\w+)", source.read_text())))
+    source = Path(found.submodule_search_locations[0]) / f"{name}.py"
+    return sorted(set(re.findall(rf"_lib{name}\.({name}\w+)", source.read_text())))
 
 
 def stubs(names: list[str], status: int) -> str:
