@@ -178,6 +178,18 @@ def test_mtcnn_rnet_separates_faces() -> None:
     assert (is_face == (np.arange(200) < 100)).all()
 
 
+def test_spectra_agree_with_onnxruntime() -> None:
+    """Large images would make large spectra of their filters: the smallest network, 5x5 filters."""
+    path = MODELS / "mnist-conv" / "model.onnx"
+    witness = session(path)
+    x = np.random.default_rng(0).uniform(0, 255, (1, 1, 28, 28)).astype(np.float32)
+    with minicnn.load(path).plan(device="host", variants={"conv": "fft"}) as engine:
+        assert [layer.variant for layer in engine.plan.layers if layer.op == "Conv"] == ["fft", "fft"]
+        (y,) = engine.run(x).values()
+    (exact,) = witness.run(None, {witness.get_inputs()[0].name: x})
+    assert relative_error(y, exact) < BOUND
+
+
 @pytest.mark.parametrize("name, size", [("mtcnn_pnet", (97, 131)), ("mtcnn_onet", (48, 48))])
 def test_mtcnn_agrees_with_onnxruntime(name: str, size: tuple[int, int], pictures: list[Path]) -> None:
     from PIL import Image

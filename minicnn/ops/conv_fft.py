@@ -23,6 +23,7 @@ from minicnn.step import Fft, Gemm, Kernel, Step
 
 REGION_ELEMENTS = 64  # regions of the workspace begin at multiples of 256 bytes
 LARGEST = 2**31 - 1  # elements that kernels count
+MOST_PACKED_BYTES = 1 << 30
 FAST = 2 * 3 * 5
 
 
@@ -69,8 +70,12 @@ class Spectral(Convolution):
         s = _sizes(problem)
         if any(axis.stride != 1 or axis.dilation != 1 for axis in s.e.windows):
             return "it has strides or dilations"
-        if max(s.first_region, s.second_region, 4 * s.frequencies * s.e.C * s.e.K) > LARGEST:
-            return "its spectra are too large"
+        if all(extent == 1 for extent in weights_of(problem).shape[2:]):
+            return "a 1x1 filter has nothing to save"
+        if 16 * s.frequencies * s.e.C * s.e.K > MOST_PACKED_BYTES:
+            return f"the filters' spectra would take more than {MOST_PACKED_BYTES >> 20} MiB"
+        if max(s.first_region, s.second_region) > LARGEST:
+            return "the image's spectra are too large"
         return ""
 
     def declines(self, problem: Problem) -> str:
@@ -89,7 +94,6 @@ class Spectral(Convolution):
         s = _sizes(problem)
         K, C, *kernel = weights_of(problem).shape
         R, S = (1, *kernel)[-2:]
-
         shape = (s.frequencies, 2 * C, 2 * K)
 
         def pack(w: np.ndarray) -> np.ndarray:
