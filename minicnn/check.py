@@ -10,6 +10,7 @@ import numpy as np
 
 from minicnn import describe, epilogue
 from minicnn.describe import RunFacts
+from minicnn.device.base import Device
 from minicnn.engine import Engine, Inputs
 from minicnn.graph import Epilogue
 from minicnn.plan import Layer
@@ -19,7 +20,7 @@ from minicnn.store import Recorder
 
 def check(engine: Engine, x: Inputs) -> list[LayerFacts]:
     """The layers in order, with what was found; unchecked where they ran through the fallback."""
-    return [_check_layer(layer, before, after) for layer, before, after in engine.walk(x)]
+    return [_check_layer(layer, engine.device, before, after) for layer, before, after in engine.walk(x)]
 
 
 def store(
@@ -39,9 +40,11 @@ def store(
     return recorder.record
 
 
-def _check_layer(layer: Layer, before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> LayerFacts:
+def _check_layer(
+    layer: Layer, device: Device, before: dict[str, np.ndarray], after: dict[str, np.ndarray]
+) -> LayerFacts:
     found = after[layer.outputs[0].name] if layer.outputs else np.zeros(0)
-    blank = describe.layer_facts(layer)
+    blank = describe.layer_facts(layer, device)
     if layer.op == "Convert":
         return _compared(blank, found, before[layer.inputs[0].name], 0.0)
     if layer.problem is None:

@@ -31,8 +31,8 @@ class RunFacts:
     seed: int | None = None
 
 
-def layer_facts(layer: Layer) -> LayerFacts:
-    """What the record says of a layer, from the plan alone."""
+def layer_facts(layer: Layer, device: Device) -> LayerFacts:
+    """What the record says of a layer, from the plan, and of its launches from the device."""
     files = dict.fromkeys(step.kernel.file for step in layer.steps if isinstance(step, Launch))
     return LayerFacts(
         name=layer.name,
@@ -41,6 +41,9 @@ def layer_facts(layer: Layer) -> LayerFacts:
         variant=layer.variant,
         reason=layer.reason,
         kernel=tuple(str(step) for step in layer.steps),
+        resources=tuple(
+            device.resources(step) if isinstance(step, Launch) else "" for step in layer.steps
+        ),
         macs=layer.cost.macs,
         flops=layer.cost.flops,
         bytes_min=layer.bytes_min,

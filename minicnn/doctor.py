@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from minicnn import cache
-from minicnn.device import cuda, host_build, nvcc
+from minicnn.device import cuda_import, host_build, nvcc
 from minicnn.device.cuda_driver import DriverFacts, Gpu, facts
 from minicnn.errors import DeviceError, MinicnnError
 
@@ -77,7 +77,7 @@ def look() -> Situation:
     level, level_failure = _try(host_build.cpu_level)
     compiler, compiler_failure = _try(lambda: " ".join(host_build.find_compiler().command))
     driver = facts()
-    _, pycuda_failure = _try(lambda: str(cuda.load_pycuda()))
+    _, pycuda_failure = _try(lambda: str(cuda_import.load_pycuda()))
     return Situation(
         processor=host_build.cpu_facts().get("model name", platform.machine()),
         threads=len(os.sched_getaffinity(0)),
@@ -156,11 +156,12 @@ def _gpus(situation: Situation) -> tuple[Row, ...]:
     driver = situation.driver
     if not driver.is_present:
         detail = "no NVIDIA driver on this machine"
-        return (Row(section="devices", name="cuda", state=MISSING, detail=detail, remedy=cuda.REMEDY_DRIVER),)
+        remedy = cuda_import.REMEDY_DRIVER
+        return (Row(section="devices", name="cuda", state=MISSING, detail=detail, remedy=remedy),)
     about = f"driver {driver.release}".strip() + f" (CUDA {_dotted(driver.cuda_version)})"
     if driver.failure:
         detail = f"{about}, doesn't start ({driver.failure})"
-        remedy = cuda.REMEDY_DRIVER
+        remedy = cuda_import.REMEDY_DRIVER
         return (Row(section="devices", name="cuda", state=UNUSABLE, detail=detail, remedy=remedy),)
     if not driver.gpus:
         detail = f"{about}, sees no GPU"
@@ -220,7 +221,7 @@ def _libraries(situation: Situation) -> tuple[Row, ...]:
 def _pycuda(situation: Situation) -> Row:
     version = situation.packages.get("pycuda", "")
     if not version:
-        detail, remedy = "needed for a GPU alone", cuda.REMEDY_PYCUDA
+        detail, remedy = "needed for a GPU alone", cuda_import.REMEDY_PYCUDA
         return Row(section="libraries", name="pycuda", state=MISSING, detail=detail, remedy=remedy)
     failure = situation.pycuda_failure
     if failure and situation.driver.is_present:

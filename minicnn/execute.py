@@ -139,12 +139,17 @@ class Executable:
 
     def alone(
         self, inputs: Mapping[str, np.ndarray], disturb: Callable[[], None]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(us of each layer run twice in a row, the second time; us after `disturb` has emptied the caches)
+    ) -> dict[str, np.ndarray]:
+        """A run layer by layer: {name as in a record: us of each layer}.
 
-        A run layer by layer. Of a layer that works in place the input is put back before each time.
+        alone_warm_us  the layer run twice in a row, the second time
+        alone_cold_us  after `disturb` has emptied the caches
+        enqueue_us     until the warm one's calls return; NaN where it has run by then
+
+        Of a layer that works in place the input is put back before each time.
         """
-        warm_us, cold_us = np.full((2, len(self.plan.layers)), np.nan)
+        warm_us, cold_us, enqueue_us = np.full((3, len(self.plan.layers)), np.nan)
+        clock = self.device.clock_ns
         for operand in self.plan.inputs:
             self.device.upload(self._address(operand.view()), inputs[operand.name])
         for index, layer in enumerate(self.plan.layers):
@@ -156,11 +161,15 @@ class Executable:
                     self.device.upload(self._arena + offset, content)
                 if prepare is not None:
                     prepare()
+                start = clock()
                 for action in program:
                     action()
+                enqueued = clock()
                 self.device.sync()
                 times[index] = self.device.elapsed_us(first, last)
-        return warm_us, cold_us
+                if times is warm_us and self.device.host_ns(first) is None:
+                    enqueue_us[index] = (enqueued - start) / 1e3
+        return {"alone_warm_us": warm_us, "alone_cold_us": cold_us, "enqueue_us": enqueue_us}
 
     def each(self, inputs: Mapping[str, np.ndarray]) -> Iterator[Callable[[], None]]:
         """What runs a layer alone and to its end, for each in turn; call it once or more before the next.
@@ -243,6 +252,8 @@ class Executable:
         program: list[Action] = []
         pending: list[Action] = []
         for layer, begin, end in zip(self.plan.layers, before, after, strict=False):
+            opened, closed = self.device.profiler_range(f"layer/{layer.name}")
+            pending += opened
             pending += [self.device.record(begin)] if begin is not None else []
             for step in layer.steps:
                 if isinstance(step, HostCall):
@@ -252,6 +263,7 @@ class Executable:
                 else:
                     pending.append(self.device.prepare(step, self._address))
             pending += [self.device.record(end)] if end is not None else []
+            pending += closed
         return program + self._captured(pending)
 
     def _captured(self, actions: list[Action]) -> list[Action]:

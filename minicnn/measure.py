@@ -133,7 +133,7 @@ def _recording(
     attributes |= describe.memory(executables) | asdict(calibration) | {"touched_peak_bytes": touched}
     meter = _meter(subject.device) if procedure.energy else ""
     attributes["energy_source"] = meter if isinstance(meter, str) else meter.name
-    layers = [describe.layer_facts(layer) for layer in subject.chain.layers]
+    layers = [describe.layer_facts(layer, subject.device) for layer in subject.chain.layers]
     buffers = describe.buffers(executables)
     with ExitStack() as stack:
         recorder = stack.enter_context(Recorder(path, layers, procedure.capacity, attributes, buffers))
@@ -162,7 +162,7 @@ class _Session:
     """The repetitions of one record. `alone`, where set: each layer by itself, warm and cold."""
 
     def __init__(self, subject: Subject, procedure: Procedure, recorder: Recorder, bracket_us: float):
-        self.alone: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
+        self.alone: Callable[[], dict[str, np.ndarray]] | None = None
         self.recorder = recorder
         self._run, self._device, self._procedure = subject.run, subject.device, procedure
         capacity = procedure.capacity
@@ -210,7 +210,7 @@ class _Session:
         if self._procedure.gaps:
             values["gap_us"] = self._run(True, True).gap_us
         if self.alone is not None:
-            values["alone_warm_us"], values["alone_cold_us"] = self.alone()
+            values |= self.alone()
         values["preemptions"] = float(machine.preemptions() - before)
         for name, samples in self._kept.items():
             samples[rep] = values.get(name, math.nan)

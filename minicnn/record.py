@@ -33,6 +33,7 @@ class LayerFacts:
     bytes_moved: int = 0  # what this variant asks for: bytes_min, re-reads, and its workspace's traffic
     live_bytes: int = 0  # tensors and workspace that have to exist while it runs; weights are counted apart
     workspace_bytes: int = 0
+    resources: tuple[str, ...] = ()  # what each of them takes of a GPU, "" where nothing is known
     fingerprint: str = ""  # of its launches: equal fingerprints ran the same kernels with the same arguments
     inputs: tuple[str, ...] = ()  # "name dtype shape order", for people
     outputs: tuple[str, ...] = ()
@@ -80,7 +81,7 @@ class RunRecord:
     layers: tuple[LayerFacts, ...]
     time_us: np.ndarray  # device time between a layer's boundaries, profiled runs
     gap_us: np.ndarray  # device idle between a layer and the one before, runs with brackets
-    enqueue_us: np.ndarray  # the calling thread's time to hand a layer to the device
+    enqueue_us: np.ndarray  # the calling thread's time to hand a layer, by itself, to the device
     alone_warm_us: np.ndarray  # the layer by itself, run just before
     alone_cold_us: np.ndarray  # the layer by itself, caches emptied
     plain_us: np.ndarray  # first event to last, plain runs

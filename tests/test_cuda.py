@@ -135,6 +135,30 @@ print(sorted(gpu))
 
 
 @needs_gpu_tools
+def test_a_profiler_sees_the_layers_by_name() -> None:
+    """A stand-in for NVTX writes down what a profiler would see; the record says what launches take."""
+    program = """
+import sys, types, numpy as np
+seen = []
+sys.modules["nvtx"] = types.SimpleNamespace(push_range=seen.append, pop_range=lambda: seen.append("end"))
+import minicnn
+model = minicnn.load("models/mtcnn_rnet.onnx", shapes={"x": (1, 3, 24, 24)})
+with model.plan(device="cuda") as engine:
+    x = np.zeros((1, 3, 24, 24), np.float32)
+    record = engine.profile(x, repeat=1, contexts=True)
+    del seen[:]
+    engine.run(x)
+names = [layer.name for layer in engine.plan.layers]
+assert seen == [word for name in names for word in (f"layer/{name}", "end")], seen
+launches = [words for layer in record.layers for words in layer.resources if words]
+assert launches and all(" registers, " in w and "occupancy" in w and "limited by" in w for w in launches)
+assert (record.enqueue_us[-1] > 0).all()
+"""
+    done = on_simulated_gpu(["-c", program], NVTX_INJECTION64_PATH="libprofiler.so")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_gpu_tools
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_a_gpu_that_cannot_be_used_is_one_sentence(name: str) -> None:
     device, count, is_old_driver, sentence = SITUATIONS[name]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from minicnn import doctor
-from minicnn.device import cuda, nvcc
+from minicnn.device import cuda_import, nvcc
 from minicnn.device.cuda_driver import DriverFacts, Gpu
 from minicnn.errors import BuildError, DeviceError
 
@@ -31,9 +31,11 @@ WHOLE = doctor.Situation(
     cache=doctor.CacheFacts(path=Path("/home/me/.cache/minicnn"), nbytes=3 << 20, files=1),
 )
 NO_COMPILER = BuildError("no C++ compiler", remedy="apt install g++")
-NO_PYCUDA = cuda.explain_import(ModuleNotFoundError("No module named 'pycuda'", name="pycuda"))
-NO_LIBCUDA = cuda.explain_import(ImportError("libcuda.so.1: cannot open shared object file: No such file"))
-OLD_DRIVER = cuda.explain_import(ImportError("/x/_driver.so: undefined symbol: cuCtxCreate_v4"))
+NO_PYCUDA = cuda_import.explain_import(ModuleNotFoundError("No module named 'pycuda'", name="pycuda"))
+NO_LIBCUDA = cuda_import.explain_import(
+    ImportError("libcuda.so.1: cannot open shared object file: No such file")
+)
+OLD_DRIVER = cuda_import.explain_import(ImportError("/x/_driver.so: undefined symbol: cuCtxCreate_v4"))
 
 
 def row(situation: doctor.Situation, name: str) -> doctor.Row:
@@ -163,9 +165,9 @@ def test_import_errors_are_told_apart() -> None:
     assert "isn't installed" in str(NO_PYCUDA)
     assert "no NVIDIA driver" in str(NO_LIBCUDA)
     assert "older than the CUDA" in str(OLD_DRIVER)
-    lacking = cuda.explain_import(ModuleNotFoundError("No module named 'pytools'", name="pytools"))
+    lacking = cuda_import.explain_import(ModuleNotFoundError("No module named 'pytools'", name="pytools"))
     assert "pip install pytools" in str(lacking)
-    assert "GLIBCXX" in str(cuda.explain_import(ImportError("version `GLIBCXX_3.4.99' not found")))
+    assert "GLIBCXX" in str(cuda_import.explain_import(ImportError("version `GLIBCXX_3.4.99' not found")))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pycuda") is None, reason="PyCUDA isn't installed")

@@ -37,7 +37,7 @@ from minicnn.errors import BuildError, DeviceError  # noqa: E402
 from minicnn.graph import TensorType  # noqa: E402
 from minicnn.ops.conv import Conv  # noqa: E402
 from minicnn.registry import problem_of, table  # noqa: E402
-from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch, Operand, Step, View  # noqa: E402
+from minicnn.step import Copy, Fill, Gemm, Kernel, Launch, Operand, Step, View  # noqa: E402
 
 OPERATORS = ("Relu", "MaxPool", "Conv")
 NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED: a stand-in driver that has only what PyCUDA needs
@@ -278,8 +278,6 @@ def kernels_that_cannot_be_built(device: CudaDevice) -> None:
     expect(BuildError, '"y" is undefined', lambda: device.build([Kernel(file=str(broken), entry="f")]))
     broken.unlink()
     expect(BuildError, "no such entry", lambda: device.build([Kernel(file=KERNELS, entry="nobody")]))
-    fft = Fft(source=View(tensor="x"), target=View(tensor="y"), extents=(4, 4), batch=1)
-    expect(DeviceError, "Fourier", lambda: device.fft(fft, lambda view: 0))
 
 
 @check

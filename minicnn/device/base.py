@@ -105,6 +105,14 @@ class Device(ABC):
         """A `minicnn.energy.Meter` of the device itself, or why there is none."""
         return "this device has no meter"
 
+    def resources(self, step: Launch) -> str:
+        """What a launch takes of the device, in words; "" where nothing is known."""
+        return ""
+
+    def profiler_range(self, name: str) -> tuple[Sequence[Action], Sequence[Action]]:
+        """Opens and closes a range of this name in an attached profiler; nothing where none is."""
+        return (), ()
+
     @abstractmethod
     def capture(self, actions: Sequence[Action]) -> Action:
         """The actions as one (a CUDA graph; one C call on the host), events included."""

@@ -8,14 +8,15 @@ compiling in nvcc.py.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import math
 import os
 import struct
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,58 +26,16 @@ from minicnn.device.base import Action, Address, Device, DeviceInfo
 from minicnn.device.base import Event as AnyEvent
 from minicnn.device.cublas import WORKSPACE_BYTES, Cublas
 from minicnn.device.cuda_driver import EXTERNAL, Driver, Event, Graph, decode_version, release
+from minicnn.device.cuda_import import load_pycuda
 from minicnn.device.cufft import Cufft
 from minicnn.device.nvml import Nvml
 from minicnn.errors import BuildError, DeviceError
+from minicnn.occupancy import occupancy
 from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch, Step
 
 STAGE_BYTES = 4 << 20  # each of two pinned halves: one is filled while the other is on its way
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: doesn't wait for the default stream, which others may use
 SHARED_WITHOUT_ASKING = 48 << 10
-REMEDY_PYCUDA = (
-    "`pip install pycuda` where the CUDA toolkit is, `python tools/build_pycuda.py --install` where it isn't"
-)
-REMEDY_DRIVER = "install NVIDIA's driver (`nvidia-smi` then lists the GPU), or use --device host"
-REMEDY_OLD_DRIVER = "a newer driver, or PyCUDA built for this one: `python tools/build_pycuda.py --install`"
-
-
-def explain_import(error: ImportError) -> DeviceError:
-    """Why PyCUDA can't be imported, in one sentence with the remedy."""
-    said = str(error)
-    if isinstance(error, ModuleNotFoundError) and error.name and error.name.startswith("pycuda"):
-        return DeviceError("PyCUDA isn't installed", remedy=REMEDY_PYCUDA)
-    if isinstance(error, ModuleNotFoundError):
-        name = error.name
-        return DeviceError("PyCUDA lacks a package it needs", found=name, remedy=f"`pip install {name}`")
-    if "libcuda" in said and "cannot open shared object" in said:
-        return DeviceError("there is no NVIDIA driver here (no libcuda.so.1)", remedy=REMEDY_DRIVER)
-    if "undefined symbol" in said:
-        symbol = said.rpartition("undefined symbol:")[2].strip()
-        return DeviceError(
-            "the NVIDIA driver is older than the CUDA that PyCUDA was built for",
-            found=f"no {symbol}",
-            remedy=REMEDY_OLD_DRIVER,
-        )
-    return DeviceError("PyCUDA can't be imported", found=said, remedy=REMEDY_PYCUDA)
-
-
-def load_pycuda() -> Any:
-    """pycuda.driver, initialised.
-
-    Raises    DeviceError: PyCUDA or the driver is missing, too old, or doesn't start
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an old driver it warns, beside the error
-            import pycuda.driver as pycuda
-    except ImportError as error:
-        raise explain_import(error) from None
-    try:
-        pycuda.init()
-    except pycuda.Error as error:
-        sentence = "the NVIDIA driver doesn't start, or sees no GPU"
-        raise DeviceError(sentence, found=error, remedy=REMEDY_DRIVER) from None
-    return pycuda
 
 
 class CudaDevice(Device):
@@ -403,8 +362,36 @@ class CudaDevice(Device):
             return "NVML reads neither energy nor power of this GPU"
         return self._nvml
 
+    def resources(self, step: Launch) -> str:
+        attribute, read = self._pycuda.function_attribute, self._functions[step.kernel].get_attribute
+        registers, static = read(attribute.NUM_REGS), read(attribute.SHARED_SIZE_BYTES)
+        shared = static + step.shared_bytes
+        words = f"{registers} registers, {shared} B shared, {read(attribute.LOCAL_SIZE_BYTES)} B local"
+        threads = math.prod(step.block)
+        with contextlib.suppress(KeyError):  # a GPU that the table of limits doesn't know yet
+            held = occupancy(
+                self.compute_capability, threads=threads, registers=registers, shared_bytes=shared
+            )
+            words += f", occupancy {held}"
+        return words
+
+    def profiler_range(self, name: str) -> tuple[Sequence[Action], Sequence[Action]]:
+        if self._nvtx is None:
+            return (), ()
+        return (partial(self._nvtx.push_range, name),), (self._nvtx.pop_range,)
+
+    @cached_property
+    def _nvtx(self) -> Any:
+        """NVTX while a profiler is attached, which says so in the environment; else None."""
+        if "NVTX_INJECTION64_PATH" not in os.environ:
+            return None
+        try:
+            return importlib.import_module("nvtx")
+        except ImportError:
+            return None
+
     def capture(self, actions: Sequence[Action]) -> Action:
-        """The actions as one CUDA graph, or one after the other where the driver can't.
+        """The actions as one CUDA graph, or one after the other where the driver can't or a profiler watches.
 
         `capture_failure` then says why. The actions run once before they are captured, on whatever is in
         memory, so that libraries load what they load at a first call: upload inputs after this.
@@ -415,6 +402,9 @@ class CudaDevice(Device):
             for action in actions:
                 action()
 
+        if self._nvtx is not None:
+            self.capture_failure = "a profiler is attached: its ranges name what runs one after the other"
+            return enqueue
         enqueue()
         self.sync()
         self._is_capturing = True
