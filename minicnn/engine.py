@@ -26,6 +26,7 @@ from minicnn.planner import plan
 from minicnn.record import RunRecord
 from minicnn.registry import Target
 from minicnn.rewrite import rewrite
+from minicnn.widening import widen
 
 Inputs = np.ndarray | Mapping[str, np.ndarray]
 
@@ -123,6 +124,7 @@ def load(
 
 
 def _plan(graph: Graph, options: Options, target: Target) -> Plan:
+    graph = widen(graph)
     ready = rewrite(graph) if options.fuse else graph
     return plan(
         ready,

@@ -22,7 +22,7 @@ FLOORS = [
     ["normalization", "pooling", "product", "reduction"],
     ["ops", "device"],
     ["shapes", "choose", "patterns", "plan", "calibrate", "energy", "compare"],
-    ["rewrite", "segments", "slices"],
+    ["rewrite", "segments", "slices", "widening"],
     ["planner"],
     ["execute"],
     ["describe"],

@@ -38,6 +38,7 @@ PARTS = {  # part: what its files' names begin with; the first that fits
         "minicnn/resampling.py",
         "minicnn/strided.py",
         "minicnn/tiling.py",
+        "minicnn/widening.py",
         "minicnn/window.py",
     ),
     "statistics and tuning": (
