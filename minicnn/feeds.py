@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from minicnn import image
+from minicnn.answers import Answer
 from minicnn.engine import Model
 from minicnn.errors import InputError
 
 SEED = 0  # of random inputs
+DECODERS = 4  # threads that decode pictures: the library lets go of the interpreter's lock meanwhile
 
 
 def pairs(texts: Sequence[str], flag: str, example: str) -> dict[str, str]:
@@ -75,36 +78,71 @@ class Feeds:
         return self.preprocess.apply(path, known.shape or ())
 
     def __iter__(self) -> Iterator[tuple[list[str], dict[str, np.ndarray]]]:
+        """(names of the pictures, inputs) in turn. Threads decode pictures, a batch ahead of its use."""
         if self.pictures:
             (name,) = self.model.inputs
-            for start in range(0, len(self.pictures), self.batch):
-                group = self.pictures[start : start + self.batch]
-                yield [str(p) for p in group], {name: np.concatenate([self._pixels(p) for p in group])}
+            for group, pixels in self._decoded():
+                yield [str(p) for p in group], {name: np.concatenate(pixels)}
         elif self.arrays:
             yield [], self.arrays
         else:
             yield [], random_inputs(self.model)
 
-    def print_answer(self, names: list[str], outputs: dict[str, np.ndarray]) -> None:
-        """The five best classes of a classifier for each picture; else each output's shape and range."""
+    def _decoded(self) -> Iterator[tuple[list[Path], list[np.ndarray]]]:
+        starts = range(0, len(self.pictures), self.batch)
+        groups = [self.pictures[start : start + self.batch] for start in starts]
+        pool = ThreadPoolExecutor(DECODERS)
+        try:
+            ahead = [pool.submit(self._pixels, p) for p in groups[0]]
+            for group, following in zip(groups, [*groups[1:], []], strict=True):
+                pixels = [future.result() for future in ahead]
+                ahead = [pool.submit(self._pixels, p) for p in following]
+                yield group, pixels
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def answers(self, names: list[str], outputs: dict[str, np.ndarray]) -> list[Answer]:
+        """The five best classes of a classifier for each picture, or for the one input that isn't a picture;
+        [] where the model is none."""
         output = self.answer.output or next(iter(outputs))
         if output not in outputs:
             raise InputError(
                 "the sidecar names an output the model hasn't", found=output, accepted=list(outputs)
             )
+        if not (self.answer.task == "classification" or self.labels):
+            return []
         scores = outputs[output]
-        ranked = self.answer.task == "classification" or bool(self.labels)
-        for index, name in enumerate(names or [""] * (len(scores) if ranked and scores.ndim else 1)):
-            print(f"{name}:" if name else "answer:" + (" (of seeded random input)" if self.is_random else ""))
-            if not ranked:
-                for key, value in outputs.items():
-                    print(f"  {key}: {value.dtype} {'x'.join(map(str, value.shape))}{_range(value)}")
-                continue
-            for best in image.top_k(scores[index : index + 1], kind=self.answer.scores, labels=self.labels):
-                chance = f"{best.score:12.5g}" if best.probability is None else f"{best.probability:8.4f}"
-                print(f"  {best.index:5d}  {chance}  {best.name or ''}".rstrip())
-            if names and index + 1 == len(names):
-                break
+        count = len(names) or (len(scores) if scores.ndim else 1)
+        found = []
+        for index, name in zip(range(count), names or [""] * count, strict=True):
+            best = image.top_k(scores[index : index + 1], kind=self.answer.scores, labels=self.labels)
+            found += [
+                Answer(
+                    picture=name,
+                    rank=rank,
+                    index=one.index,
+                    name=one.name or "",
+                    score=one.score,
+                    probability=one.probability,
+                )
+                for rank, one in enumerate(best, start=1)
+            ]
+        return found
+
+    def print_answer(
+        self, names: list[str], outputs: dict[str, np.ndarray], answers: Sequence[Answer]
+    ) -> None:
+        """The answers; where there are none, each output's shape and range."""
+        source = "answer:" + (" (of seeded random input)" if self.is_random else "")
+        for one in answers:
+            if one.rank == 1:
+                print(f"{one.picture}:" if one.picture else source)
+            chance = f"{one.score:12.5g}" if one.probability is None else f"{one.probability:8.4f}"
+            print(f"  {one.index:5d}  {chance}  {one.name}".rstrip())
+        for name in [] if answers else names or [""]:
+            print(f"{name}:" if name else source)
+            for key, value in outputs.items():
+                print(f"  {key}: {value.dtype} {'x'.join(map(str, value.shape))}{_range(value)}")
 
 
 def _range(value: np.ndarray) -> str:

@@ -28,7 +28,8 @@ FLOORS = [
     ["describe"],
     ["measure"],
     ["engine", "doctor", "report", "tune"],
-    ["check", "feeds", "lab", "study"],
+    ["check", "answers", "lab", "study"],
+    ["feeds"],
     ["cli"],
     ["__init__", "__main__"],
 ]

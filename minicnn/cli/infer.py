@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minicnn.cli import arguments
-from minicnn.errors import ClosureError, InputError, MinicnnError, OutputError
+from minicnn.errors import ClosureError, InputError, MinicnnError
 
 if TYPE_CHECKING:
+    from minicnn.answers import AnswerFile
     from minicnn.engine import Engine
+    from minicnn.feeds import Feeds
 
 PAIRED_REPEAT = 50  # of --against, where --repeat doesn't say
 
@@ -31,7 +33,7 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument(
         "--input", nargs="+", action="extend", metavar="NAME=FILE.npy", default=[], help="arrays"
     )
-    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs there")
+    parser.add_argument("--output", metavar="FILE", help="outputs: .npz; answers to pictures: .csv, .parquet")
     for flag, what in (
         ("mean", "subtracted from pixels of 0..255: one number, or one a channel"),
         ("std", "pixels are divided by it after that"),
@@ -82,6 +84,7 @@ def add(commands: arguments.Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from minicnn.answers import AnswerFile
     from minicnn.feeds import SEED, Feeds
     from minicnn.progress import status
     from minicnn.report import table
@@ -93,8 +96,7 @@ def run(options: argparse.Namespace) -> None:
         )
     if options.dump and not options.output:
         raise InputError("--dump needs --output FILE.npz to write the tensors to")
-    if options.output and not Path(options.output).absolute().parent.is_dir():
-        raise OutputError("the output's folder isn't there", file=options.output)
+    file = AnswerFile(options.output) if options.output else None
     with status("loading"):
         feeds = Feeds(arguments.load_model(options), options)
     with status("planning and building"):
@@ -107,25 +109,7 @@ def run(options: argparse.Namespace) -> None:
             fallback=not options.no_fallback,
         )
     with engine:
-        saved: dict[str, list[np.ndarray]] = {}
-        first = None
-        for names, inputs in feeds:
-            first = inputs if first is None else first
-            outputs = engine.run(inputs)
-            feeds.print_answer(names, outputs)
-            if options.output:
-                outputs = outputs | (engine.tensors(inputs, options.dump) if options.dump else {})
-                for name, value in outputs.items():
-                    saved.setdefault(name, []).append(value)
-        assert first is not None
-        if options.output:
-            _save(
-                Path(options.output),
-                {
-                    name: np.concatenate(values) if len(values) > 1 else values[0]
-                    for name, values in saved.items()
-                },
-            )
+        first = _answer(engine, feeds, file, options.dump)
         command = f"python -m minicnn {shlex.join(sys.argv[1:])}"
         seed = SEED if feeds.is_random else None
         if options.check:
@@ -154,6 +138,34 @@ def run(options: argparse.Namespace) -> None:
             expected=f"at most {options.require_closure:.1%} of it unattributed",
             found=f"{record.closure_residual:.1%}",
         )
+
+
+def _answer(
+    engine: Engine, feeds: Feeds, file: AnswerFile | None, dump: list[str]
+) -> dict[str, np.ndarray]:
+    """Runs all inputs in turn, prints or writes what the model says of them; the first inputs."""
+    from minicnn.progress import progress_bar
+
+    first: dict[str, np.ndarray] = {}
+    count = len(feeds.pictures)
+    start = time.perf_counter()
+    with progress_bar("pictures", count, shown=file is not None and file.is_table) as advance:
+        for names, inputs in feeds:
+            first = first or inputs
+            outputs = engine.run(inputs)
+            answers = feeds.answers(names, outputs)
+            if file is None or not file.is_table:
+                feeds.print_answer(names, outputs, answers)
+            if file is not None:
+                file.add(outputs | (engine.tensors(inputs, dump) if dump else {}), answers)
+            for _ in names:
+                advance()
+    passed = time.perf_counter() - start
+    if file is not None:
+        file.close()
+    if count > feeds.batch:
+        print(f"{count} pictures, {count / passed:.1f} a second, decoding included")
+    return first
 
 
 def _infer_against(
@@ -190,18 +202,6 @@ def _infer_against(
     print()
     print_comparison(compare(first, second, paired=True))
     print(f"record    {second.path}")
-
-
-def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """The outputs as .npz, in place only when they are all there."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for flags
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise OutputError("the outputs can't be written", file=path, found=error.strerror or error) from None
 
 
 def _check(
