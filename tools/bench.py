@@ -1,14 +1,16 @@
 """Whole networks on the CPU: minicnn against onnxruntime, the same model, input and number of threads.
 
     python tools/bench.py [--threads 1,2] [--networks resnet50,vgg19] [--batch N] [--rounds N] [--tune]
-                          [--write docs/benchmarks.md]
+                          [--evaluator] [--write docs/benchmarks.md]
 
-Method    The two engines take turns. Before its turn an engine waits 50 ms (the other's threads go on
+PyTorch takes part where it is installed (tools/torch_peer.py: nine of the ten networks).
+
+Method    The engines take turns. Before its turn an engine waits 50 ms (the other's threads go on
           spinning after a run) and runs once untimed; then the median of what it does in 150 ms counts,
           3 runs at least. A round's ratio is minicnn's time over onnxruntime's; the table gives the median
           of the rounds' ratios and its interval (95 %, of order statistics: it needs six rounds), and the
           share of the processors that other processes took meanwhile: beyond a few percent, only the
-          ratios mean something. Outputs are compared first.
+          ratios mean something. Outputs are compared first. onnx's evaluator, where asked for, runs once.
           Memory and cold start are each measured in a process of its own: the peak above what the process
           held after its imports, and the time from these imports to the first answer, kernels already
           compiled.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.metadata
 import importlib.util
 import math
 import os
@@ -44,11 +47,15 @@ TURN_S = 0.15
 FEWEST_RUNS = 3
 MOST_ERROR = 1e-4  # of the outputs: the error's norm over the centred output's
 TICKS = os.sysconf("SC_CLK_TCK")
+Run = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One network with one number of threads. `busy`: the share of the processors that others took."""
+    """One network with one number of threads. `busy`: the share of the processors that others took.
+
+    NaN, or (): PyTorch isn't here or doesn't know the network; the evaluator wasn't asked for
+    """
 
     network: str
     threads: int
@@ -57,10 +64,17 @@ class Result:
     ratios: tuple[float, ...]
     busy: float
     error: float
+    torch_ms: float = math.nan
+    torch_ratios: tuple[float, ...] = ()
+    evaluator_ms: float = math.nan
 
     @property
     def ratio(self) -> float:
         return stats.median(self.ratios)
+
+    @property
+    def torch_ratio(self) -> float:
+        return stats.median(self.torch_ratios) if self.torch_ratios else math.nan
 
 
 def models(folder: Path, batch: int, wanted: list[str]) -> dict[str, Path]:
@@ -82,7 +96,7 @@ def models(folder: Path, batch: int, wanted: list[str]) -> dict[str, Path]:
     return found
 
 
-def open_theirs(path: Path, threads: int) -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
+def open_theirs(path: Path, threads: int) -> tuple[Run, Any]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -92,12 +106,39 @@ def open_theirs(path: Path, threads: int) -> tuple[Callable[[np.ndarray], np.nda
     return lambda x: session.run(None, {name: x})[0], session.get_inputs()[0].shape
 
 
-def open_ours(path: Path, threads: int) -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
+def open_ours(path: Path, threads: int) -> tuple[Run, Any]:
     import minicnn
 
     model = minicnn.load(path)
     engine = model.plan(device="host", threads=threads)
     return lambda x: next(iter(engine.run(x).values())), engine.plan.inputs[0].shape
+
+
+def open_torch(path: Path, threads: int) -> Run | None:
+    """None where PyTorch isn't installed, or lacks an operator of the network."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import onnx
+    import torch
+
+    from tools.torch_peer import Peer
+
+    torch.set_num_threads(threads)
+    try:
+        peer = Peer(onnx.load(path), device="cpu", dtype=torch.float32)
+    except NotImplementedError:
+        return None
+    return lambda x: peer.run(peer.tensor(x)).numpy()
+
+
+def evaluator_seconds(path: Path, x: np.ndarray) -> float:
+    """One run of the onnx package's own evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(str(path))
+    start = time.perf_counter()
+    evaluator.run(None, {evaluator.input_names[0]: x})
+    return time.perf_counter() - start
 
 
 def busy_seconds() -> float:
@@ -121,27 +162,41 @@ def turn(run: Callable[[], object]) -> tuple[float, float]:
     return statistics.median(times), max(0.0, others / elapsed / (os.cpu_count() or 1))
 
 
-def compare(name: str, path: Path, threads: int, rounds: int) -> Result:
+def compare(name: str, path: Path, threads: int, rounds: int, *, evaluator: bool) -> Result:
     ours, shape = open_ours(path, threads)
-    theirs, _ = open_theirs(path, threads)
+    engines = {"ours": ours, "theirs": open_theirs(path, threads)[0]}
+    peer = open_torch(path, threads)
+    if peer is not None:
+        engines["torch"] = peer
     x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-    exact, y = theirs(x), ours(x)
-    error = float(np.linalg.norm(y - exact) / np.linalg.norm(exact - exact.mean()))
-    if not error < MOST_ERROR:
-        raise SystemExit(f"{name}: outputs differ by {error:.1e}")
-    pairs, loads = [], []
+    exact = engines["theirs"](x)
+    errors = {n: float(np.linalg.norm(run(x) - exact) / np.linalg.norm(exact - exact.mean()))
+              for n, run in engines.items()}  # fmt: skip
+    for engine, error in errors.items():
+        if not error < MOST_ERROR:
+            raise SystemExit(f"{name}: outputs of {engine} differ by {error:.1e}")
+    times: dict[str, list[float]] = {engine: [] for engine in engines}
+    loads = []
     for _ in range(rounds):
-        (a, load_a), (b, load_b) = turn(lambda: ours(x)), turn(lambda: theirs(x))
-        pairs.append((a, b))
-        loads += [load_a, load_b]
+        for engine, run in engines.items():
+            seconds, load = turn(lambda run=run: run(x))  # type: ignore[misc]
+            times[engine].append(seconds)
+            loads.append(load)
+
+    def ratios(engine: str) -> tuple[float, ...]:
+        return tuple(a / b for a, b in zip(times["ours"], times.get(engine, ()), strict=False))
+
     return Result(
         network=name,
         threads=threads,
-        ours_ms=1e3 * stats.median([a for a, _ in pairs]),
-        theirs_ms=1e3 * stats.median([b for _, b in pairs]),
-        ratios=tuple(a / b for a, b in pairs),
+        ours_ms=1e3 * stats.median(times["ours"]),
+        theirs_ms=1e3 * stats.median(times["theirs"]),
+        ratios=ratios("theirs"),
         busy=stats.median(loads),
-        error=error,
+        error=errors["ours"],
+        torch_ms=1e3 * stats.median(times["torch"]) if peer else math.nan,
+        torch_ratios=ratios("torch"),
+        evaluator_ms=1e3 * evaluator_seconds(path, x) if evaluator else math.nan,
     )
 
 
@@ -180,21 +235,34 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def time_table(results: list[Result]) -> list[str]:
-    lines = [
-        "| network | threads | minicnn, ms | onnxruntime, ms | ratio | 95 % interval | others' load |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    has_torch = any(r.torch_ratios for r in results)
+    has_evaluator = any(not math.isnan(r.evaluator_ms) for r in results)
+    head = ["network", "threads", "minicnn, ms", "onnxruntime, ms", "ratio", "95 % interval"]
+    head += ["PyTorch, ms", "ratio"] if has_torch else []
+    head += ["onnx's evaluator, ms"] if has_evaluator else []
+    lines = [row([*head, "others' load"]), row(["---"] * (len(head) + 1))]
     for r in results:
         interval = stats.median_interval(r.ratios)
         span = f"{interval.low:.2f} to {interval.high:.2f}" if interval.is_bounded else "too few rounds"
-        lines.append(
-            f"| {r.network} | {r.threads} | {r.ours_ms:.2f} | {r.theirs_ms:.2f} | {r.ratio:.2f} | {span} "
-            f"| {r.busy:.0%} |"
-        )
+        cells = [r.network, str(r.threads), f"{r.ours_ms:.2f}", f"{r.theirs_ms:.2f}", f"{r.ratio:.2f}", span]
+        cells += [number(r.torch_ms), number(r.torch_ratio)] if has_torch else []
+        cells += [number(r.evaluator_ms)] if has_evaluator else []
+        lines.append(row([*cells, f"{r.busy:.0%}"]))
     for threads in sorted({r.threads for r in results}):
-        mean = geometric_mean([r.ratio for r in results if r.threads == threads])
-        lines.append(f"| geometric mean | {threads} | | | {mean:.2f} | | |")
+        own = [r for r in results if r.threads == threads]
+        cells = ["geometric mean", str(threads), "", "", f"{geometric_mean([r.ratio for r in own]):.2f}", ""]
+        known = [r.torch_ratio for r in own if r.torch_ratios]
+        cells += ["", f"{geometric_mean(known):.2f}" if known else ""] if has_torch else []
+        lines.append(row([*cells, *([""] if has_evaluator else []), ""]))
     return lines
+
+
+def row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:,.2f}"
 
 
 def memory_table(found: dict[str, Path], threads: int) -> list[str]:
@@ -234,7 +302,10 @@ def device_line(threads: list[int]) -> str:
     info = with_device.info
     with_device.close()
     processors = f"{info.name}, {info.architecture}, {os.cpu_count()} processors"
-    return f"{processors}; onnxruntime {onnxruntime.__version__}"
+    versions = {"onnxruntime": onnxruntime.__version__}
+    if importlib.util.find_spec("torch") is not None:
+        versions["PyTorch"] = importlib.metadata.version("torch")
+    return f"{processors}; {', '.join(f'{name} {version}' for name, version in versions.items())}"
 
 
 def main() -> None:
@@ -244,6 +315,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--rounds", type=int, default=7, help="(%(default)s)")
     parser.add_argument("--tune", action="store_true", help="tune each network first")
+    parser.add_argument("--evaluator", action="store_true", help="onnx's evaluator too: minutes a network")
     parser.add_argument("--no-memory", action="store_true", help="times alone")
     parser.add_argument("--write", metavar="FILE", help="put the tables into its part `bench`")
     parser.add_argument("--child", choices=("ours", "theirs"), help=argparse.SUPPRESS)
@@ -259,7 +331,8 @@ def main() -> None:
             if options.tune:
                 tune_all(found, count)
             for name, path in found.items():
-                results.append(compare(name, path, count, options.rounds))
+                is_slow_one_asked = options.evaluator and count == threads[0]
+                results.append(compare(name, path, count, options.rounds, evaluator=is_slow_one_asked))
                 print(results[-1].network, count, f"{results[-1].ratio:.3f}", file=sys.stderr, flush=True)
         lines = time_table(results)
         if not options.no_memory:

@@ -38,9 +38,11 @@ class Peer:
         arrays = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
         (self.input,) = (value.name for value in graph.input if value.name not in arrays)
         (self.output,) = (value.name for value in graph.output)
-        nodes = list(_folded(graph.node, arrays))
+        arrays |= {n.output[0]: _attributes(n)["value"] for n in graph.node if n.op_type == "Constant"}
+        opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+        nodes = list(_folded([n for n in graph.node if n.op_type != "Constant"], arrays))
         self._constants = {name: self._constant(array) for name, array in arrays.items()}
-        self._nodes = [(_function(node, arrays), tuple(node.input), node.output[0]) for node in nodes]
+        self._nodes = [(_function(node, arrays, opset), tuple(node.input), node.output[0]) for node in nodes]
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
         """An input as `run` takes it."""
@@ -115,12 +117,13 @@ def _folded(nodes: Sequence[onnx.NodeProto], arrays: dict[str, np.ndarray]) -> l
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return {n: numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else v for n, v in values.items()}
 
 
-def _function(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> Function:
+def _function(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray], opset: int) -> Function:
     """What does a node, its attributes and the constants among them taken in."""
-    attributes = _attributes(node)
+    attributes = {**_attributes(node), "opset": opset}
     if node.op_type not in _MAKERS:
         raise NotImplementedError(f"no peer for the operator {node.op_type}")
     if attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
@@ -202,14 +205,36 @@ def _clip(attributes: Attributes, constants: Sequence[Any]) -> Function:
 
 
 def _reshape(attributes: Attributes, constants: Sequence[Any]) -> Function:
-    if constants[1] is None or 0 in constants[1]:
-        raise NotImplementedError("Reshape to a shape that isn't constant, or with zeros")
+    if constants[1] is None:
+        raise NotImplementedError("Reshape to a shape that isn't constant")
     shape = tuple(int(extent) for extent in constants[1])
-    return lambda x, _: x.reshape(shape)
+    return lambda x, _: x.reshape([e or x.shape[axis] for axis, e in enumerate(shape)])
 
 
 def _softmax(attributes: Attributes, constants: Sequence[Any]) -> Function:
-    return lambda x: torch.softmax(x, dim=attributes.get("axis", -1))
+    if attributes["opset"] >= 13:
+        return lambda x: torch.softmax(x, dim=attributes.get("axis", -1))
+    axis = attributes.get("axis", 1)  # of old, all axes from here on were one
+    return lambda x: torch.softmax(x.flatten(axis), dim=-1).reshape(x.shape)
+
+
+def _transpose(attributes: Attributes, constants: Sequence[Any]) -> Function:
+    axes = attributes.get("perm")
+    return lambda x: x.permute(axes or tuple(reversed(range(x.ndim))))
+
+
+def _unsqueeze(attributes: Attributes, constants: Sequence[Any]) -> Function:
+    given = attributes.get("axes", constants[1] if len(constants) > 1 else None)
+    axes = sorted(int(axis) for axis in np.ravel(given))
+    if axes and axes[0] < 0:
+        raise NotImplementedError("Unsqueeze with axes counted from the end")
+
+    def function(x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        for axis in axes:
+            x = x.unsqueeze(axis)
+        return x
+
+    return function
 
 
 _MAKERS: dict[str, Callable[[Attributes, Sequence[Any]], Function]] = {
@@ -231,4 +256,6 @@ _MAKERS: dict[str, Callable[[Attributes, Sequence[Any]], Function]] = {
     "Reshape": _reshape,
     "Softmax": _softmax,
     "Sum": lambda attributes, constants: lambda *x: torch.stack(x).sum(0) if len(x) > 2 else x[0] + x[1],
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
 }
