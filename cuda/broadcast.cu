@@ -16,9 +16,19 @@
 #define SUBTRACT(u, v) ((u) - (v))
 #define MULTIPLY(u, v) ((u) * (v))
 #define PRELU(u, v) ((u) < 0 ? (u) * (v) : (u))
-#define MAXIMUM(u, v) ((u) > (v) || (u) != (u) ? (u) : (v))
-#define MINIMUM(u, v) ((u) < (v) || (u) != (u) ? (u) : (v))
+#define MAXIMUM(u, v) larger(u, v)
+#define MINIMUM(u, v) smaller(u, v)
 #define POWER(u, v) powf(u, v)
+
+// Both choices are made for every element; with `u > v || u != u` a CPU would branch.
+VECTOR_FUNCTION Value larger(Value u, Value v) {
+    Value either = u > v ? u : v;
+    return u != u ? u : either;
+}
+VECTOR_FUNCTION Value smaller(Value u, Value v) {
+    Value either = u < v ? u : v;
+    return u != u ? u : either;
+}
 
 #if ELEMENT <= 1
 
