@@ -83,10 +83,12 @@ def test_a_prebuilt_kernel_needs_no_compiler(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(kernels, "source_folder", lambda: tmp_path)
     for path in [*(ROOT / "cuda").glob("*.cuh"), ROOT / "cuda" / "relu.cu"]:
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (written,) = nvcc.prebuild(tmp_path)
+    (tmp_path / "prebuilt.json").write_text('{"cuda": {"relu.cu": ["SIDE=2"]}}')
+    written, with_macro = nvcc.prebuild(tmp_path)
     assert str(ROOT) not in written.read_text() and str(tmp_path) not in written.read_text()
     monkeypatch.setattr(nvcc, "find", lambda: None)
     assert nvcc.ptx("relu.cu", (), 90) == written.read_bytes()
+    assert nvcc.ptx("relu.cu", (("SIDE", 2),), 90) == with_macro.read_bytes()
     with pytest.raises(BuildError, match="no prebuilt form"):
         nvcc.ptx("relu.cu", (("TILE", 3),), 90)
     with (tmp_path / "relu.cu").open("a") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import minicnn
 from host_cases import KERNELS, PATHS
 from minicnn import cache, kernels
-from minicnn.device import host_build
+from minicnn.device import host_build, prebuilt
+from minicnn.engine import Options
 from minicnn.errors import BuildError
+from minicnn.registry import Target
+from minicnn.step import Launch
+from tools import bench
 
 # Loads a kernel in a fresh process with a compiler that leaves a line whenever it is called.
 BUILD_ONE = """
@@ -112,15 +118,31 @@ def test_prebuilt_libraries_need_no_compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(host_build, "prebuilt_folder", lambda: tmp_path / "prebuilt")
     monkeypatch.setenv("MINICNN_CACHE", str(tmp_path / "cache"))
     level = host_build.cpu_level()
+    (sources / "prebuilt.json").write_text(json.dumps({level: {"good.cu": ["SIDE=2 EDGE=1"]}}))
     written = host_build.prebuild(tmp_path / "prebuilt", [level])
-    assert [path.name.split("-")[0] for path in written] == ["runtime", "good"]
+    assert [path.name.split("-")[0] for path in written] == ["runtime", "good", "good"]
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    wanted = [host_build.runtime_library(level), host_build.kernel_library("good.cu", (), level)]
+    macros = (("SIDE", 2), ("EDGE", 1))
+    forms = [host_build.kernel_library("good.cu", defines, level) for defines in ((), macros)]
+    wanted = [host_build.runtime_library(level), *forms]
     assert sorted(host_build.build(wanted).values()) == sorted(written)
     (sources / "good.cu").write_text((KERNELS / "good.cu").read_text() + "\n")
     with pytest.raises(BuildError):
         host_build.build([host_build.kernel_library("good.cu", (), level)])
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50", "efficientnet_lite0"])
+def test_plans_of_common_networks_need_nothing_that_is_not_prebuilt(name, tmp_path):
+    """tools/make_prebuilt.py makes the list anew."""
+    (path,) = bench.models(tmp_path, 1, [name]).values()
+    model = minicnn.load(path)
+    for level in host_build.levels():
+        for threads in (1, 2, 16):
+            target = Target(kind="host", architecture=level, threads=threads)
+            plan = model.make_plan(target=target, options=Options(tuned=False))
+            steps = [step for layer in plan.layers for step in layer.steps if isinstance(step, Launch)]
+            assert {(s.kernel.file, s.kernel.defines) for s in steps} <= set(prebuilt.modules(level))
 
 
 @pytest.mark.parametrize("level", host_build.levels())

@@ -23,6 +23,7 @@ from functools import cache as once
 from pathlib import Path
 
 from minicnn import cache
+from minicnn.device import prebuilt
 from minicnn.errors import BuildError, DeviceError
 from minicnn.kernels import entries, included_files, source_folder, source_path
 from minicnn.step import Kernel
@@ -240,16 +241,15 @@ def build(libraries: Iterable[Library]) -> dict[Library, Path]:
 
 
 def prebuild(into: Path, levels: Sequence[str]) -> list[Path]:
-    """Compiles the runtime and every kernel file with its default macros: called when installing.
+    """Compiles the runtime and the kernels that prebuilt.py lists: called when installing.
 
     Raises    BuildError: a kernel doesn't compile, or there is no compiler
     """
     into.mkdir(parents=True, exist_ok=True)
-    files = sorted(path.name for path in source_folder().glob("*.cu"))
     libraries = [
         library
         for level in levels
-        for library in (runtime_library(level), *(kernel_library(f, (), level) for f in files))
+        for library in (runtime_library(level), *(kernel_library(*m, level) for m in prebuilt.modules(level)))
     ]
     targets = [(library, into / library.prebuilt_name) for library in libraries]
     _compile_all(find_compiler(), targets)

@@ -19,9 +19,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from minicnn import cache, kernels
+from minicnn.device import prebuilt
+from minicnn.device.prebuilt import Defines
 from minicnn.errors import BuildError
 
-Defines = tuple[tuple[str, int], ...]
 WHEELS = "nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime"  # together a working nvcc
 REMEDY = f"install the CUDA toolkit so that nvcc is on PATH, or `pip install {WHEELS}`"
 PREBUILT_ARCHITECTURES = (75,)  # the oldest that CUDA 13 knows; no kernel needs more yet
@@ -146,7 +147,7 @@ def prebuilt_folder() -> Path:
 
 
 def prebuild(into: Path) -> list[Path]:
-    """PTX of every kernel file, without macros, for PREBUILT_ARCHITECTURES, under the names `ptx` looks for.
+    """PTX of the kernels that prebuilt.py lists, for PREBUILT_ARCHITECTURES, under the names `ptx` looks for.
 
     Raises    BuildError: no compiler, or a kernel that doesn't compile
     """
@@ -154,13 +155,12 @@ def prebuild(into: Path) -> list[Path]:
     if compiler is None:
         raise BuildError("no nvcc to prebuild kernels with", remedy=REMEDY)
     into.mkdir(parents=True, exist_ok=True)
-    files = sorted(path.name for path in kernels.source_folder().glob("*.cu"))
-    jobs = [(f, a) for f in files for a in PREBUILT_ARCHITECTURES if a in compiler.architectures]
+    architectures = [a for a in PREBUILT_ARCHITECTURES if a in compiler.architectures]
+    jobs = [(file, defines, a) for file, defines in prebuilt.modules("cuda") for a in architectures]
 
-    def write(job: tuple[str, int]) -> Path:
-        file, architecture = job
-        path = into / _prebuilt_name(file, (), architecture)
-        path.write_bytes(compile_ptx(compiler, file, (), architecture, line_info=False))
+    def write(job: tuple[str, Defines, int]) -> Path:
+        path = into / _prebuilt_name(*job)
+        path.write_bytes(compile_ptx(compiler, *job, line_info=False))
         return path
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # nvcc is a process of its own
@@ -173,8 +173,8 @@ def _prebuilt_name(file: str, defines: Defines, architecture: int) -> str:
 
 def key(file: str, defines: Defines, rest: str) -> str:
     """Names what is made of a kernel file with these macros; `rest` is what else it depends on."""
-    macros = " ".join(f"{name}={value}" for name, value in defines)
-    return hashlib.sha256(f"{kernels.source_hash(file)} {macros} {rest}".encode()).hexdigest()[:32]
+    parts = f"{kernels.source_hash(file)} {prebuilt.text_of(defines)} {rest}"
+    return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
 def for_driver(text: bytes, driver_version: tuple[int, int]) -> bytes:
