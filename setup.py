@@ -1,10 +1,13 @@
 """Installing minicnn: ships cuda/ inside the package and compiles the kernels, for the GPU where nvcc is.
 
-Without a C++ compiler the package installs all the same; the host device asks for one when it is used.
+Kernels for the CPU are compiled for this machine's kind; with MINICNN_LEVELS=all, as for a wheel that is to
+be given away, for all of x86-64-v2, v3 and v4. Without a C++ compiler the package installs all the same; the
+host device asks for one when it is used.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -32,7 +35,8 @@ class BuildWithKernels(build_py):
 
         into = Path(self.build_lib) / "minicnn" / "prebuilt"
         try:
-            host_build.prebuild(into, host_build.levels())
+            is_for_others = os.environ.get("MINICNN_LEVELS") == "all"
+            host_build.prebuild(into, host_build.levels() if is_for_others else [host_build.cpu_level()])
             if nvcc.find() is not None:
                 nvcc.prebuild(into)
         except MinicnnError as error:

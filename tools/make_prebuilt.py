@@ -3,7 +3,7 @@
     python tools/make_prebuilt.py
 
 The macros of all kernels in the plans of the ten networks of the benchmarks, the published ones and those of
-models/, on each kind of processor with few and many threads; for the GPU those of all operators' cases too.
+models/, on each kind of processor with few and many threads, and on a GPU.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "models")]
+sys.path[:0] = [str(ROOT), str(ROOT / "models")]
 
 import onnx  # noqa: E402
 
-import harness  # noqa: E402
 import minicnn  # noqa: E402
 import published  # noqa: E402
 from minicnn.device.prebuilt import Defines, text_of  # noqa: E402
@@ -72,7 +71,6 @@ def wanted() -> Wanted:
                         found[key] |= macros_of(model, target)
                     except minicnn.errors.ShapeError:
                         continue
-    found["cuda"] |= {(kernel.file, kernel.defines) for kernel in harness.launches("cuda") if kernel.defines}
     return found
 
 
