@@ -96,12 +96,16 @@ def models(folder: Path, batch: int, wanted: list[str]) -> dict[str, Path]:
     return found
 
 
-def open_theirs(path: Path, threads: int) -> tuple[Run, Any]:
+def open_session(path: Path, threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def open_theirs(path: Path, threads: int) -> tuple[Run, Any]:
+    session = open_session(path, threads)
     name = session.get_inputs()[0].name
     return lambda x: session.run(None, {name: x})[0], session.get_inputs()[0].shape
 
