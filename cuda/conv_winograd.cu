@@ -3,8 +3,7 @@
 // computes  y[n,p,q,k] = activation(bias[k] + residual[n,p,q,k] + sum over r, s < 3, c < C of
 //               x[n, p + r - pad_top, q + s - pad_left, c] * w[r,s,c,k]), a tile of OUTPUTS^2 outputs at a time:
 //           y tile = A^T (sum over c of U * V) A, element by element, with V = B^T x tile B, U = G w G^T, made at load
-//           points 0, 1, -1 and infinity for OUTPUTS 2; 0, +-3/4, +-3/2 and infinity for 4: of the sets whose sums of
-//           squares have few bits the one with the least error (a quarter of that of 0, +-1, +-2)
+//           (winograd.cuh names the points)
 // layout    x, y, residual: pixels, x_stride, y_stride, residual_stride floats apart
 //           u [block][SIDE^2][C][VECTORS * 16]
 //           shared: V [SIDE^2][tiles][C padded to 16, + 16 against cache aliasing], then sums [SIDE^2][tiles][channels]
@@ -16,56 +15,9 @@
 #include "channels.cuh"
 #include "epilogue.cuh"
 #include "tile.cuh"
+#include "winograd.cuh"
 
-#ifndef OUTPUTS
-#define OUTPUTS 2
-#endif
-
-static constexpr int SIDE = OUTPUTS + 2;
-static constexpr int PRODUCTS = SIDE * SIDE;
 typedef Vector<VECTOR> Channels;
-
-#if OUTPUTS == 2
-
-// B^T d
-__device__ __forceinline__ static void transform_input(const Channels* d, Channels* v) {
-    v[0] = d[0] - d[2];
-    v[1] = d[1] + d[2];
-    v[2] = d[2] - d[1];
-    v[3] = d[1] - d[3];
-}
-
-// A^T m
-__device__ __forceinline__ static void transform_output(const Channels* m, Channels* y) {
-    y[0] = m[0] + m[1] + m[2];
-    y[1] = m[1] - m[2] - m[3];
-}
-
-#else
-
-#define NEAR 0.75f  // the points +-NEAR and +-FAR
-#define FAR 1.5f
-
-__device__ __forceinline__ static void transform_input(const Channels* d, Channels* v) {
-    Channels far_even = d[4] - d[2] * (FAR * FAR), far_odd = (d[3] - d[1] * (FAR * FAR)) * NEAR;
-    Channels near_even = d[4] - d[2] * (NEAR * NEAR), near_odd = (d[3] - d[1] * (NEAR * NEAR)) * FAR;
-    v[0] = d[0] * (NEAR * NEAR * FAR * FAR) - d[2] * (NEAR * NEAR + FAR * FAR) + d[4];
-    v[1] = far_even + far_odd;
-    v[2] = far_even - far_odd;
-    v[3] = near_even + near_odd;
-    v[4] = near_even - near_odd;
-    v[5] = d[1] * (NEAR * NEAR * FAR * FAR) - d[3] * (NEAR * NEAR + FAR * FAR) + d[5];
-}
-
-__device__ __forceinline__ static void transform_output(const Channels* m, Channels* y) {
-    Channels near_even = m[1] + m[2], near_odd = m[1] - m[2], far_even = m[3] + m[4], far_odd = m[3] - m[4];
-    y[0] = m[0] + near_even + far_even;
-    y[1] = near_odd * NEAR + far_odd * FAR;
-    y[2] = near_even * (NEAR * NEAR) + far_even * (FAR * FAR);
-    y[3] = near_odd * (NEAR * NEAR * NEAR) + far_odd * (FAR * FAR * FAR) + m[5];
-}
-
-#endif
 
 KERNEL(conv_winograd)(const float* __restrict__ x, const float* __restrict__ u, const float* __restrict__ bias,
                       const float* __restrict__ residual, float* __restrict__ y,

@@ -69,12 +69,18 @@ def test_variants_say_why_not(case, variant, reason):
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("3x3")])
-@pytest.mark.parametrize("outputs", [2, 4])
-def test_winograd_keeps_the_bound_of_the_definition_too(case, outputs, monkeypatch):
+@pytest.mark.parametrize("variant", ["winograd2", "winograd4", "winograd2_gemm", "winograd4_gemm"])
+def test_winograd_keeps_the_bound_of_the_definition_too(case, variant, monkeypatch):
     """Not only that of the worst output of a tile: what lets `choose` take it unasked."""
     monkeypatch.setattr(Winograd, "spread", lambda self, errors: errors)
     monkeypatch.setattr(harness, "_with_nan", lambda case, arrays: None)
-    harness.check("Conv", case, f"winograd{outputs}")
+    harness.check("Conv", case, variant)
+
+
+@pytest.mark.parametrize("variant", ["tiled", "winograd2", "winograd4"])
+@pytest.mark.parametrize("case", ["3x3, uneven pads", "3x3, blocks of unequal width"])
+def test_threads_share_the_blocks_of_channels(case, variant):
+    harness.check("Conv", case, variant, threads=8)
 
 
 def test_winograd_declines_where_windows_see_little_but_pads():
@@ -103,6 +109,13 @@ def test_narrow_processors_get_tiles_that_fit(outputs, architecture):
         ready = replace(problem, inputs=(problem.inputs[0], packed, *problem.inputs[2:]))
         tiles = [dict(step.kernel.defines) for step in variant.steps(ready)]
         assert all(tile["VECTORS"] == 1 and tile["PIXELS"] <= 6 for tile in tiles)
+
+
+@pytest.mark.parametrize("device", harness.DEVICES)
+@pytest.mark.parametrize("case", ["few channels, all axes different", "groups, strides and dilations"])
+def test_slabs_of_a_row_or_two(case, device, monkeypatch):
+    monkeypatch.setattr("minicnn.ops.conv_variants.SLAB_BYTES", 2000)
+    harness.check("Conv", case, "im2col", device)
 
 
 def test_slabs_bound_the_workspace():

