@@ -17,7 +17,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 PACKAGE_DATA = {
-    "minicnn": ["sim/*.cpp", "sim/*.h", "report/page/*"],
+    "minicnn": ["sim/*.cpp", "sim/*.h", "report/page/*", "lab/templates/*"],
     "minicnn.cuda": ["*.cu", "*.cuh", "*.h", "*.cpp", "*.json"],
 }
 

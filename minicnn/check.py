@@ -15,6 +15,7 @@ from minicnn.engine import Engine, Inputs
 from minicnn.graph import Epilogue
 from minicnn.plan import Layer
 from minicnn.record import LayerFacts, RunRecord
+from minicnn.registry import variants_of
 from minicnn.store import Recorder
 
 
@@ -60,7 +61,9 @@ def _check_layer(
             bound = epilogue.bound(problem.epilogue, exact, bound, residual)
             exact = epilogue.reference(problem.epilogue, exact, residual)
     exact = np.asarray(exact)
-    variant = next(v for v in problem.operator.variants() if v.name == layer.variant)
+    if exact.dtype.kind == "c":  # moved, never computed with
+        return blank
+    variant = next(v for v in variants_of(problem.operator) if v.name == layer.variant)
     return _compared(blank, found, exact, variant.spread(np.broadcast_to(bound, exact.shape)))
 
 

@@ -12,7 +12,7 @@ from minicnn import cache
 from minicnn.errors import BuildError, InputError
 from minicnn.graph import Node
 from minicnn.kernels import source_hash
-from minicnn.registry import Orders, Problem, Target, Variant
+from minicnn.registry import Orders, Problem, Target, Variant, variants_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def choose(
               one node
     Raises    InputError: a variant wanted for this very node is unknown or doesn't apply
     """
-    variants = problem.operator.variants()
+    variants = variants_of(problem.operator)
     refusals = {v.name: _refusal(v, problem) for v in variants}
     able = [v for v in variants if not refusals[v.name]]
     for name in (node, *sources):
@@ -134,7 +134,7 @@ def choose(
 
 def able_variants(problem: Problem) -> list[Variant]:
     """The variants that can do a problem, plain rung first."""
-    return [v for v in problem.operator.variants() if not _refusal(v, problem)]
+    return [v for v in variants_of(problem.operator) if not _refusal(v, problem)]
 
 
 def _measured(able: list[Variant], problem: Problem, measured: Measured) -> tuple[Variant, str] | None:

@@ -8,6 +8,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -90,6 +91,18 @@ def memory(executables: Sequence[Executable]) -> dict[str, object]:
         "activations_bytes": sum(p.bytes_of("activation") for p in plans),
         "workspaces_bytes": sum(p.bytes_of("workspace") for p in plans),
     }
+
+
+def own_sources(executables: Sequence[Executable]) -> dict[str, object]:
+    """The text of kernels that came from outside the package."""
+    files = {
+        step.kernel.file
+        for executable in executables
+        for layer in executable.plan.layers
+        for step in layer.steps
+        if isinstance(step, Launch) and Path(step.kernel.file).is_absolute()
+    }
+    return {"kernel_sources": {Path(file).name: Path(file).read_text() for file in sorted(files)}}
 
 
 def attributes(device: Device, facts: RunFacts, inputs: Mapping[str, np.ndarray]) -> dict[str, object]:

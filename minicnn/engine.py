@@ -11,22 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minicnn import measure, onnx_file, shapes
+from minicnn import limits, onnx_file, shapes
 from minicnn.choose import NOTHING_MEASURED, load_measured
 from minicnn.device import open_device
 from minicnn.device.base import Device
-from minicnn.errors import InputError
+from minicnn.errors import InputError, MemoryLimitError
 from minicnn.execute import Executable, Timing, check_inputs
 from minicnn.graph import Graph, TensorType
+from minicnn.onnx_raw import release
 from minicnn.plan import Layer, Plan
 from minicnn.planner import plan
-from minicnn.record import RunRecord
 from minicnn.registry import Target
 from minicnn.rewrite import rewrite
 from minicnn.widening import widen
+
+if TYPE_CHECKING:  # HDF5 and what records need take longer to import than a small network to run
+    from minicnn import measure
+    from minicnn.record import RunRecord
 
 Inputs = np.ndarray | Mapping[str, np.ndarray]
 
@@ -40,6 +45,7 @@ class Options:
     precision   "fp32"
     tuned       whether to use what `tune` has measured on this device
     fallback    whether operators without a kernel of ours may run through onnx's evaluator
+    memory_limit  bytes of the device that a plan may take; None: what there is
     """
 
     fuse: bool = True
@@ -47,6 +53,7 @@ class Options:
     precision: str = "fp32"
     fallback: bool = True
     tuned: bool = True
+    memory_limit: int | None = None
 
 
 class Model:
@@ -93,15 +100,23 @@ class Model:
         variants: Mapping[str, str] | None = None,
         precision: str = "fp32",
         fallback: bool = True,
+        memory_limit: int | None = None,
     ) -> Engine:
         """Ready to run: planned, kernels built, weights packed and uploaded.
 
         device   "auto" (a GPU where there is one), "host", "cuda", "cuda:1", or an open Device, which stays
                  the caller's
         threads  of the host device; None: all processors this process may use
+        memory_limit  bytes of the device's memory that it may take; None: what there is
         Raises   MinicnnError of the kind that fits: what is missing, unsupported or contradictory
         """
-        options = Options(fuse=fuse, variants=variants or {}, precision=precision, fallback=fallback)
+        options = Options(
+            fuse=fuse,
+            variants=variants or {},
+            precision=precision,
+            fallback=fallback,
+            memory_limit=memory_limit,
+        )
         opened = open_device(device, threads=threads) if isinstance(device, str) else device
         try:
             return Engine(self, opened, options, owns_device=isinstance(device, str))
@@ -124,11 +139,15 @@ def load(
 
 
 def _plan(graph: Graph, options: Options, target: Target) -> Plan:
+    return limits.within(_maker(graph, options, target), options.memory_limit, options.variants)
+
+
+def _maker(graph: Graph, options: Options, target: Target) -> limits.Make:
     graph = widen(graph)
     ready = rewrite(graph) if options.fuse else graph
-    return plan(
+    return lambda wanted: plan(
         ready,
-        wanted=options.variants,
+        wanted=wanted,
         precision=options.precision,
         allow_fallback=options.fallback,
         target=target,
@@ -237,6 +256,8 @@ class Engine:
         """
         if repeat is not None and repeat < 1:
             raise InputError("nothing to measure", expected="at least 1 repetition", found=repeat)
+        from minicnn import measure
+
         procedure = measure.Procedure(
             repeat=repeat,
             seconds=seconds,
@@ -260,11 +281,15 @@ class Engine:
         progress: bool = False,
     ) -> tuple[RunRecord, RunRecord]:
         """This engine and another, repetition by repetition in turn: for `compare(..., paired=True)`."""
+        from minicnn import measure
+
         first, second = (engine._subject(x, command, seed) for engine in (self, other))
         own, theirs = (None if record is None else Path(record) for record in records)
         return measure.profile_pair(first, second, repeat, paths=(own, theirs), progress=progress)
 
     def _subject(self, x: Inputs, command: str, seed: int | None) -> measure.Subject:
+        from minicnn import measure
+
         inputs, chain = self._prepare(x)
         return measure.Subject(
             chain=chain,
@@ -303,7 +328,7 @@ class Engine:
         for segment in chain.segments:
             feeds = {o.name: inputs[o.name] for o in segment.plan.inputs}
             for layer, before, after in segment.walk(feeds):
-                inputs = inputs | after
+                inputs = inputs | after | segment.run_time
                 yield layer, before, after
 
     def executables(self, x: Inputs) -> tuple[dict[str, np.ndarray], list[Executable]]:
@@ -346,7 +371,17 @@ class _Chain:
         self.device = device
         self.options = options
         self.outputs = graph.outputs
-        self.head = Executable(_plan(graph, options, target_of(device)), device)
+        make = _maker(graph, options, target_of(device))
+        planned = limits.within(make, options.memory_limit, options.variants)
+        release(graph.constants.values())  # read while fusing
+        try:
+            self.head = Executable(planned, device)
+        except MemoryLimitError:
+            smaller = limits.thrifty(make, planned, options.variants) or planned
+            try:
+                self.head = Executable(smaller, device)
+            except MemoryLimitError as error:
+                raise error.at(**limits.refusal(smaller, limits.bytes_of(smaller) - 1).facts) from None
         self._tails: dict[tuple[tuple[int, ...], ...], _Chain] = {}
         self._last_tail: _Chain | None = None
 

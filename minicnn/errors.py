@@ -59,8 +59,18 @@ class DeviceError(MinicnnError):
     """A device that isn't there, isn't usable, or failed."""
 
 
+class MemoryLimitError(DeviceError):
+    """A plan that takes more memory than there is, or than it may take."""
+
+
 class BuildError(DeviceError):
     """A kernel that didn't compile, or a compiler that is missing."""
+
+
+class CheckError(MinicnnError):
+    """A kernel that isn't right: its result, its NaN, or the memory it touched."""
+
+    exit_code = 1
 
 
 class ClosureError(MinicnnError):

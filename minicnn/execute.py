@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minicnn import limits
 from minicnn.device.base import Action, Device, Event
 from minicnn.errors import DeviceError, InputError, MinicnnError
+from minicnn.onnx_raw import release
 from minicnn.plan import Buffer, Layer, Plan
 from minicnn.step import HostCall, Launch, Operand, View
 
@@ -48,16 +50,14 @@ class Executable:
         device.build(step.kernel for layer in plan.layers for step in layer.steps if isinstance(step, Launch))
         needed = plan.weight_bytes + plan.arena_bytes
         if needed > device.info.memory_bytes:
-            raise DeviceError(
-                "the network doesn't fit the device's memory",
-                file=plan.graph.file,
-                expected=f"at most {device.info.memory_bytes} B",
-                found=f"{needed} B",
-                remedy="a smaller --batch or --shape",
-            )
+            raise limits.refusal(plan, device.info.memory_bytes)
         self._weights = device.alloc(max(plan.weight_bytes, 1))
-        self._arena = device.alloc(max(plan.arena_bytes, 1))
-        self._run_time: dict[str, np.ndarray] = {}  # outputs whose shape the plan didn't know
+        try:
+            self._arena = device.alloc(max(plan.arena_bytes, 1))
+        except DeviceError:
+            device.free(self._weights)
+            raise
+        self.run_time: dict[str, np.ndarray] = {}  # outputs whose shape the plan didn't know
         self._load()
         self._events = [device.event() for _ in range(len(plan.layers) + 1)]
         first, last = self._events[:1], self._events[-1:]
@@ -239,12 +239,12 @@ class Executable:
             if name in packed:
                 (value,) = packed[name].function(value)
                 if value.shape != operand.shape:
-                    raise DeviceError(
-                        "a packing made another shape", tensor=name, expected=operand.shape, found=value.shape
-                    )
+                    facts = {"tensor": name, "expected": operand.shape, "found": value.shape}
+                    raise DeviceError("a packing made another shape", **facts)
             self.device.upload(
                 self._address(operand.view()), np.ascontiguousarray(value, dtype=operand.dtype)
             )
+            release([operand.value])
 
     def _program(self, *, before: Sequence[Event | None], after: Sequence[Event | None]) -> list[Action]:
         """The plan's actions with an event before and after each layer where there is one, captured
@@ -292,7 +292,7 @@ class Executable:
                 if name in known:
                     self._store(known[name], value, layer)
                 elif name:
-                    self._run_time[name] = value
+                    self.run_time[name] = value
 
         return act
 
@@ -300,20 +300,17 @@ class Executable:
         if value.shape != operand.shape or str(value.dtype) != operand.dtype:
             raise DeviceError(
                 "an operator gave another shape than was inferred for it",
-                node=layer.name,
-                operator=layer.op,
-                tensor=operand.name,
-                expected=f"{operand.dtype} {operand.shape}",
-                found=f"{value.dtype} {value.shape}",
-            )
+                node=layer.name, operator=layer.op, tensor=operand.name,
+                expected=f"{operand.dtype} {operand.shape}", found=f"{value.dtype} {value.shape}",
+            )  # fmt: skip
         self.device.upload(self._address(operand.view()), np.ascontiguousarray(value))
 
     def _download(self, operand: Operand) -> np.ndarray:
         """The tensor in its logical shape, whatever its layout."""
         if operand.value is not None:
             return operand.value.copy()
-        if operand.name in self._run_time:
-            return self._run_time[operand.name]
+        if operand.name in self.run_time:
+            return self.run_time[operand.name]
         if operand.layout.order == "NCHW" and not operand.layout.is_slice:
             array = np.empty(operand.shape, operand.dtype)
             self.device.download(self._address(operand.view()), array)
@@ -346,18 +343,12 @@ def check_inputs(
         if array.shape != operand.shape:
             raise InputError(
                 "an input has the wrong shape",
-                file=file,
-                tensor=operand.name,
-                expected=operand.shape,
-                found=array.shape,
-            )
+                file=file, tensor=operand.name, expected=operand.shape, found=array.shape,
+            )  # fmt: skip
         if not np.can_cast(array.dtype, operand.dtype, casting="same_kind"):
             raise InputError(
                 "an input has the wrong type",
-                file=file,
-                tensor=operand.name,
-                expected=operand.dtype,
-                found=array.dtype,
-            )
+                file=file, tensor=operand.name, expected=operand.dtype, found=array.dtype,
+            )  # fmt: skip
         result[operand.name] = np.ascontiguousarray(array, dtype=operand.dtype)
     return result

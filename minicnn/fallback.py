@@ -30,6 +30,7 @@ _MEANING_SINCE = {
 }  # fmt: skip
 # The evaluator has no older ones of these, but what they mean hasn't changed.
 _KNOWN_SINCE = {"DequantizeLinear": 19}
+_KINDS: dict[str, Any] = {"INT": int, "FLOAT": (int, float), "STRING": (str, bytes)}
 SMALL = 1024  # elements of a constant that shape inference is given: target shapes, axes, scales, not weights
 
 Arrays = tuple[Any, ...]  # numpy arrays; None for an output the node doesn't have
@@ -85,6 +86,42 @@ def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
     known = {dim for name in node.inputs if name in graph.types for dim in graph.types[name].shape or ()}
     found = {value.name: _type(value, known, node) for value in inferred.graph.output}
     return tuple(found.get(name) for name in node.outputs)
+
+
+def check_form(node: Node, graph: Graph) -> None:
+    """Raises    ModelError: too few or too many inputs or outputs, one left out that must be there, or an
+    attribute of another kind"""
+    try:
+        schema: Any = _schema(node, graph)
+    except UnsupportedError:
+        return
+    inputs = node.inputs[: len(node.inputs) - len(node.captured)]
+    sides = (
+        ("inputs", inputs, schema.inputs, schema.min_input, schema.max_input),
+        ("outputs", node.outputs, schema.outputs, schema.min_output, schema.max_output),
+    )
+    for what, names, formal, least, most in sides:
+        accepted = f"{least} to {most}"
+        facts = {"file": graph.file, "node": node.name, "operator": node.op, "accepted": accepted}
+        if not least <= len(names) <= most:
+            raise ModelError(f"a number of {what} that the operator can't have", found=len(names), **facts)
+        for name, one in zip(names, formal, strict=False):
+            if not name and one.option == onnx.defs.OpSchema.FormalParameterOption.Single:
+                raise ModelError(f"one of the {what} is left out that must be there", tensor=one.name, **facts)
+
+
+    for name, value in node.attributes.items():
+        known = schema.attributes.get(name)
+        if known is None and not node.domain:
+            facts = {"file": graph.file, "node": node.name, "operator": node.op, "found": name}
+            raise ModelError("an attribute that the operator doesn't have in this opset", **facts)
+        kind = "" if known is None else known.type.name  # "INT", "INTS", ...
+        one = _KINDS.get(kind.removesuffix("S"))
+        is_list = isinstance(value, tuple)
+        items = value if isinstance(value, tuple) else (value,)
+        if one and (is_list != kind.endswith("S") or not all(isinstance(item, one) for item in items)):
+            facts = {"node": node.name, "operator": node.op, "accepted": kind}
+            raise ModelError(f"the attribute '{name}' is of another kind", file=graph.file, found=value, **facts)
 
 
 def is_optional(node: Node, graph: Graph, output: int) -> bool:

@@ -131,6 +131,7 @@ def _recording(
         touched = float(executables[0].touched_bytes(subject.inputs))
     attributes = describe.attributes(subject.device, subject.facts, subject.inputs)
     attributes |= describe.memory(executables) | asdict(calibration) | {"touched_peak_bytes": touched}
+    attributes |= describe.own_sources(executables)
     meter = _meter(subject.device) if procedure.energy else ""
     attributes["energy_source"] = meter if isinstance(meter, str) else meter.name
     layers = [describe.layer_facts(layer, subject.device) for layer in subject.chain.layers]

@@ -6,8 +6,10 @@ Source    greedy by size over temporal conflicts: Pisarchyk and Lee, "Efficient 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from minicnn.geometry import round_up
 
@@ -75,8 +77,7 @@ def _climb(best: Arrangement, lives: list[Lifetime]) -> Arrangement:
             best = Arrangement(offsets=offsets, peak=peak, live_peak=best.live_peak)
         if best.peak == best.live_peak:
             break
-        topmost = [life for life in order if offsets[life.name] + round_up(life.nbytes, ALIGNMENT) == peak]
-        order = topmost + [life for life in order if life not in topmost]
+        order.sort(key=lambda life: offsets[life.name] + round_up(life.nbytes, ALIGNMENT) != peak)
     return best
 
 
@@ -92,19 +93,20 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
 def _place(lives: list[Lifetime]) -> tuple[dict[str, int], int]:
     """Each buffer in turn at the lowest gap that fits among those alive at the same time."""
     offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, Lifetime]] = []  # (start, end, buffer), by start
+    alive: dict[int, list[tuple[int, int]]] = defaultdict(list)  # layer -> (start, end) of what is alive
+    begun: dict[int, list[tuple[int, int]]] = defaultdict(list)  # layer -> of what is alive from it on
     peak = 0
     for life in lives:
         size = round_up(life.nbytes, ALIGNMENT)
         start = 0
-        for other_start, other_end, other in placed:
-            if other.last < life.first or other.first > life.last:
-                continue
+        together = chain(alive[life.first], *(begun[i] for i in range(life.first + 1, life.last + 1)))
+        for other_start, other_end in sorted(together):
             if start + size <= other_start:
                 break
             start = max(start, other_end)
         offsets[life.name] = start
         peak = max(peak, start + size)
-        placed.append((start, start + size, life))
-        placed.sort(key=lambda p: p[0])
+        begun[life.first].append((start, start + size))
+        for layer in range(life.first, life.last + 1):
+            alive[layer].append((start, start + size))
     return offsets, peak

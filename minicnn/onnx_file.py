@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import mmap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from onnx import AttributeProto, inliner
 
 from minicnn.errors import MinicnnError, ModelError, UnsupportedError
 from minicnn.graph import Dim, Graph, Node, TensorType
+from minicnn.onnx_raw import detach
 from minicnn.onnx_tensor import TensorReader, numpy_dtype, text
 
 MEMORY_LIMIT = 8 << 30  # bytes of model file, and again of constants
+MAP_FROM = 1 << 20  # bytes of a model file; a smaller one is read, and may be written over then
 MAX_NESTING = 16  # subgraphs in subgraphs, functions calling functions
 MAX_NODES = 1_000_000  # once every call of a model-local function is written out
 
@@ -29,7 +32,7 @@ _ANONYMOUS_DIMS = ("", "?", "-1", "None")
 
 
 def load(path: str | Path, *, memory_limit: int = MEMORY_LIMIT) -> Graph:
-    """The network in an ONNX file. Weights in external data files stay on disk, mapped, until they are read.
+    """The network in an ONNX file. Weights of large files stay on disk, mapped, until they are read.
 
     Units     memory_limit in bytes
     Raises    ModelError: no file, not ONNX, damaged, or contradicting itself
@@ -39,22 +42,26 @@ def load(path: str | Path, *, memory_limit: int = MEMORY_LIMIT) -> Graph:
     try:
         data = _read(file, memory_limit)
         digest = hashlib.sha256(data)
-        model = _parse(data)
-        del data  # or a large model would be held three times while its tensors are made
-        return _Reader(file, _inline(model), memory_limit).graph(digest)
+        rest, raw = detach(memoryview(data))
+        model = _parse(bytes(rest), len(data))
+        del data, rest  # or a large model would be held three times while its tensors are made
+        return _Reader(file, _inline(model), memory_limit, raw).graph(digest)
     except MinicnnError as error:
         raise error.at(file=file) from None
     except MemoryError:
         raise ModelError("the model needs more memory than there is", file=file) from None
 
 
-def _read(file: Path, limit: int) -> bytes:
+def _read(file: Path, limit: int) -> bytes | mmap.mmap:
     try:
         if not file.is_file():
             raise ModelError("not a file" if file.exists() else "no such file")
         size = file.stat().st_size
         if size > limit:
             raise ModelError("the file passes the memory limit", found=size, accepted=f"{limit} bytes")
+        if size >= MAP_FROM:
+            with file.open("rb") as opened:
+                return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         data = file.read_bytes()
     except (OSError, ValueError) as error:
         raise ModelError(f"the file can't be read: {error}") from None
@@ -63,12 +70,12 @@ def _read(file: Path, limit: int) -> bytes:
     return data
 
 
-def _parse(data: bytes) -> onnx.ModelProto:
+def _parse(data: bytes, nbytes: int) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's versions disagree about the type
-        remedy = "beyond 2 GiB, keep weights as external data" if len(data) >= 2**31 else None
+        remedy = "beyond 2 GiB, keep weights as external data" if nbytes >= 2**31 else None
         raise ModelError("not an ONNX model, or a damaged one", found=error, remedy=remedy) from None
     if not model.HasField("graph") or model.ir_version < 1:
         raise ModelError("not an ONNX model, or a truncated one", expected="an IR version and a graph")
@@ -128,9 +135,12 @@ def _domain(name: str | bytes) -> str:
 class _Reader:
     """One pass over a parsed model. Holds what the pass has found so far."""
 
-    def __init__(self, file: Path, model: onnx.ModelProto, memory_limit: int):
+    def __init__(
+        self, file: Path, model: onnx.ModelProto, memory_limit: int, raw: Mapping[int, memoryview]
+    ):
         self.file = file
         self.model = model
+        self.raw = raw  # of the initializers whose values the proto lacks, by their place
         self.tensors = TensorReader(file, memory_limit)
         self.constants: dict[str, np.ndarray] = {}
         self.defined: dict[str, str] = {}  # tensor -> what defines it, in words
@@ -139,8 +149,9 @@ class _Reader:
         proto = self.model.graph
         opsets = self._opsets()
         _refuse_sparse(proto)
-        for tensor in proto.initializer:
-            self.constants[self._define(tensor.name, "an initializer")] = self.tensors.array(tensor)
+        for index, tensor in enumerate(proto.initializer):
+            name = self._define(tensor.name, "an initializer")
+            self.constants[name] = self.tensors.array(tensor, raw=self.raw.get(index))
         inputs = {}
         for value in proto.input:
             if value.name not in self.constants:  # until IR 3 weights had to be inputs as well

@@ -47,11 +47,14 @@ class TensorReader:
         self.memory_used = 0
         self.mapped: dict[str, np.ndarray] = {}
 
-    def array(self, tensor: TensorProto, what: str = "") -> np.ndarray:
-        """The values, read-only; `what` names the tensor where it has no name of its own."""
+    def array(self, tensor: TensorProto, what: str = "", raw: memoryview | None = None) -> np.ndarray:
+        """The values, read-only; `what` names the tensor where it has no name of its own.
+
+        raw    its raw_data, where the proto was parsed without
+        """
         name = text(tensor.name) or what
         try:
-            array = self._values(tensor)
+            array = self._values(tensor, raw)
         except MinicnnError as error:
             raise error.at(tensor=name) from None
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -67,7 +70,7 @@ class TensorReader:
         if tensor.data_location == TensorProto.EXTERNAL:
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
-    def _values(self, tensor: TensorProto) -> np.ndarray:
+    def _values(self, tensor: TensorProto, detached: memoryview | None) -> np.ndarray:
         shape = tuple(tensor.dims)
         dtype = numpy_dtype(tensor.data_type)
         kind = TensorProto.DataType.Name(tensor.data_type)
@@ -78,7 +81,8 @@ class TensorReader:
         count = math.prod(shape)
         stored = f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
         self.memory_used += count * dtype.itemsize
-        if tensor.data_location != TensorProto.EXTERNAL and not tensor.HasField("raw_data"):
+        is_external = tensor.data_location == TensorProto.EXTERNAL
+        if not is_external and detached is None and not tensor.HasField("raw_data"):
             found = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
             _same(found, _entries(kind, count), f"values of {stored}")
             self._check_memory()
@@ -86,15 +90,14 @@ class TensorReader:
         if dtype.hasobject:
             raise ModelError("text stored as raw bytes")
         nbytes = ceil_div(count * _PACKED_BITS.get(kind, 8 * dtype.itemsize), 8)
-        is_external = tensor.data_location == TensorProto.EXTERNAL
-        raw = self._external(tensor, nbytes) if is_external else tensor.raw_data
+        raw = self._external(tensor, nbytes) if is_external else detached or tensor.raw_data
         _same(len(raw), nbytes, f"bytes of {stored}")
         self._check_memory()
         if kind in _PACKED_BITS or sys.byteorder == "big":
             copied = TensorProto(dims=shape, data_type=tensor.data_type, raw_data=bytes(raw))
             return numpy_helper.to_array(copied)
         array = np.frombuffer(raw, dtype=dtype).reshape(shape)
-        return array if array.flags.aligned else array.copy()
+        return array if array.flags.aligned or detached is not None else array.copy()
 
     def _check_memory(self) -> None:
         if self.memory_used > self.memory_limit:

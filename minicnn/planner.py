@@ -77,6 +77,7 @@ class _Planner:
         self.layers: list[Layer] = []
         self.laid_out: dict[str, Operand] = {}
         self.places: dict[str, str] = {}  # tensor -> buffer
+        self.tenants: dict[str, list[str]] = {}  # buffer -> tensors
         self.sizes: dict[str, int] = {}  # buffer -> bytes
         self.kinds: dict[str, str] = {}
         self.packed: dict[str, HostCall] = {}
@@ -86,10 +87,8 @@ class _Planner:
         self.last_reader: dict[str, int] = {}
 
     def plan(self) -> Plan:
-        check_wanted(
-            self.wanted,
-            {n.name: n.op for n in self.graph.nodes} | {s: n.op for n in self.graph.nodes for s in n.sources},
-        )
+        known = {name: node.op for node in self.graph.nodes for name in (node.name, *node.sources)}
+        check_wanted(self.wanted, known)
         chosen = [self._choose(node) for node in self.graph.nodes]
         self.slices = find_slices(chosen, self.graph.outputs)
         for index, node in enumerate(self.graph.nodes):
@@ -172,7 +171,9 @@ class _Planner:
     def _lay_out(self, index: int, choice: Chosen) -> None:
         node, variant = choice.node, choice.variant
         inputs = [
-            o if o is None or o.is_constant else self._in_order(o.name, choice.input_order(i))
+            o
+            if o is None or (o.is_constant and (i > 0 or choice.input_order(i) != "NHWC"))
+            else self._in_order(o.name, choice.input_order(i))
             for i, o in enumerate(choice.problem.inputs)
         ]
         orders = {o.name: o.layout.order for o in inputs if o is not None}
@@ -205,6 +206,9 @@ class _Planner:
                 replace(layer, variant="slices", reason="its inputs were written in place", bytes_min=0)
             )
             return
+        if not variant.is_view and not any(math.prod(o.shape) for o in outputs):
+            self.layers.append(replace(layer, variant=variant.name, reason="its output is empty"))
+            return
         problem = replace(choice.problem, inputs=tuple(inputs), outputs=outputs)
         workspace_bytes = variant.workspace_bytes(problem)
         ready = self._with_packed(problem, variant)
@@ -232,7 +236,7 @@ class _Planner:
 
     def _in_order(self, name: str, order: str) -> Operand:
         """The tensor in the order asked for, through a conversion layer if it lies otherwise."""
-        operand = self.laid_out[name]
+        operand = self.laid_out.get(name) or self._operand(name)  # or a constant in the place of data
         if order in ("any", "same"):
             return operand
         seen = seen_as(operand, order)
@@ -240,7 +244,7 @@ class _Planner:
             return seen
         converted = f"{name}@{order}"
         if converted not in self.laid_out:
-            target = replace(operand, name=converted, layout=PLAIN if order == "NCHW" else NHWC)
+            target = replace(operand, name=converted, value=None, layout=PLAIN if order == "NCHW" else NHWC)
             self._place(target, "activation")
             self.last_reader[converted] = self.last_reader.get(name, 0)
             moved = 2 * math.prod(operand.shape) * operand.itemsize
@@ -283,14 +287,14 @@ class _Planner:
         """Whether y may take x's memory: nobody reads anything there any more, and both lie alike."""
         if not variant.may_overwrite or x.is_constant or x.layout != y.layout or x.nbytes != y.nbytes:
             return False
-        buffer = self.places[x.name]
-        tenants = [name for name, place in self.places.items() if place == buffer]
+        tenants = self.tenants[self.places[x.name]]
         return all(self.last_reader.get(name, -1) <= index for name in tenants) and not x.layout.is_slice
 
     def _place(self, operand: Operand, kind: str) -> Operand:
         """Gives a tensor a buffer of its own."""
         self.laid_out[operand.name] = operand
         self.places[operand.name] = operand.name
+        self.tenants[operand.name] = [operand.name]
         self.sizes[operand.name] = operand.nbytes
         self.kinds[operand.name] = kind
         return operand
@@ -299,6 +303,7 @@ class _Planner:
         """Puts a tensor into the buffer of another."""
         self.laid_out[operand.name] = operand
         self.places[operand.name] = self.places[owner]
+        self.tenants[self.places[owner]].append(operand.name)
         return operand
 
     def _tables(self, node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[Operand, ...]:
@@ -330,11 +335,8 @@ class _Planner:
 
     def _plain_output(self, name: str) -> Operand:
         if not is_known(self.graph, name):
-            return Operand(
-                name=name,
-                dtype=self.graph.types[name].dtype if name in self.graph.types else "float32",
-                shape=(),
-            )
+            known = self.graph.types.get(name)
+            return Operand(name=name, dtype="float32" if known is None else known.dtype, shape=())
         if name in self.graph.constants:
             return self._operand(name)
         operand = self._in_order(name, "NCHW")
@@ -358,6 +360,10 @@ class _Planner:
                 if buffer is not None:
                     first.setdefault(buffer, index)
                     last[buffer] = index
+            for name in (o.name for o in (*layer.inputs, *layer.outputs)):
+                if name in self.places and not self.sizes[self.places[name]]:  # no step touches nothing
+                    first.setdefault(self.places[name], index)
+                    last.setdefault(self.places[name], index)
         for name in self.graph.inputs:
             first[self.places[name]] = 0
             last.setdefault(self.places[name], 0)
@@ -379,13 +385,9 @@ class _Planner:
             weight_bytes += -(-self.sizes[name] // memory.ALIGNMENT) * memory.ALIGNMENT
         buffers = {
             name: Buffer(
-                name=name,
-                kind=self.kinds[name],
-                nbytes=self.sizes[name],
-                offset=offset,
-                first=first.get(name, 0),
-                last=last.get(name, 0),
-            )
+                name=name, kind=self.kinds[name], nbytes=self.sizes[name], offset=offset,
+                first=first.get(name, 0), last=last.get(name, 0),
+            )  # fmt: skip
             for name, offset in offsets.items()
         }
         used = {view.tensor for layer in self.layers for step in layer.steps for view in step.reads}

@@ -144,6 +144,8 @@ class RunRecord:
     idle_power_w: float = NAN
     energy_source: str = ""  # what was read, or why nothing could be
 
+    kernel_sources: Mapping[str, str] = field(default_factory=dict)  # file -> text, of kernels brought in
+
     buffers: tuple[BufferFacts, ...] = ()
 
     path: str = ""  # where it is stored; "" while it is only in memory

@@ -18,6 +18,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -206,6 +207,22 @@ def operator(
     return enter
 
 
+_BROUGHT_IN: dict[type, list[Variant]] = {}
+
+
+def bring_in(op: str, variant: Variant) -> None:
+    """Adds a variant from outside the package, or puts it in the place of one of its name. It does a layer
+    only where it is asked for, or was measured to win."""
+    cls = table()["", op].cls
+    others = [v for v in _BROUGHT_IN.get(cls, []) if v.name != variant.name]
+    _BROUGHT_IN[cls] = [*others, variant]
+
+
+def variants_of(operator: Any) -> tuple[Variant, ...]:
+    """The variants of an operator, plain rung first: those brought in, then its own."""
+    return (*_BROUGHT_IN.get(type(operator), ()), *operator.variants())
+
+
 @lru_cache(maxsize=1)
 def table() -> Mapping[tuple[str, str], Entry]:
     """(domain, operator) -> entry, every file of minicnn/ops looked at."""
@@ -214,6 +231,23 @@ def table() -> Mapping[tuple[str, str], Entry]:
     for module in pkgutil.iter_modules(minicnn.ops.__path__):
         importlib.import_module(f"minicnn.ops.{module.name}")
     return _TABLE
+
+
+def find(domain: str, op: str) -> Entry | None:
+    """An operator's entry. Of minicnn/ops only the file that enters it is imported, as far as that shows."""
+    if (domain, op) not in _TABLE:
+        for module, text in _sources().items():
+            if f'operator("{op}"' in text:
+                importlib.import_module(f"minicnn.ops.{module}")
+    return _TABLE.get((domain, op)) or table().get((domain, op))
+
+
+@lru_cache(maxsize=1)
+def _sources() -> Mapping[str, str]:
+    import minicnn.ops
+
+    files = (path for folder in minicnn.ops.__path__ for path in sorted(Path(folder).glob("*.py")))
+    return {path.stem: path.read_text() for path in files}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +278,7 @@ def bind(node: Node, graph: Graph) -> Bound:
     Raises    UnsupportedError with the reason: no kernel of ours, an opset or attribute it doesn't know, a
               parameter that is computed at run time. The caller decides whether the fallback may take it.
     """
-    entry = table().get((node.domain, node.op))
+    entry = find(node.domain, node.op)
     if entry is None:
         raise UnsupportedError("no kernel of ours for this operator", node=node.name, operator=node.op)
     version = graph.opsets.get(node.domain, 1)
@@ -252,11 +286,8 @@ def bind(node: Node, graph: Graph) -> Bound:
     if version < first or (last is not None and version > last):
         raise UnsupportedError(
             "an opset this operator isn't known in",
-            node=node.name,
-            operator=node.op,
-            found=version,
-            accepted=entry.opsets,
-        )
+            node=node.name, operator=node.op, found=version, accepted=entry.opsets,
+        )  # fmt: skip
     fields = {f.name: f for f in dataclasses.fields(entry.cls)}
     values = {name: _plain(value) for name, value in node.attributes.items()}
     kept = list(node.inputs)

@@ -22,7 +22,8 @@ _SUMS = ("Conv", "ConvTranspose", "Gemm")  # nodes whose inputs are x, w and an 
 def rewrite(graph: Graph) -> Graph:
     """Drops what does nothing at inference, folds per-channel affine maps into weights, fuses epilogues."""
     work = _Rewriter(patterns.join(graph))
-    work.run()
+    with np.errstate(all="ignore"):  # an infinite weight folds into an infinite or NaN one, as it would run
+        work.run()
     return work.graph().without_dead_ends()
 
 
@@ -163,6 +164,7 @@ class _Rewriter:
         if scale_shift is None:
             return None
         scale, shift = scale_shift
+        index = self.writer[node.outputs[0]]
         stem = f"{node.name}:{after.name}"
         if node.op == "BatchNormalization":
             gamma, beta = (self.constants[name].astype(np.float64) for name in node.inputs[1:3])
@@ -172,12 +174,13 @@ class _Rewriter:
                 for what, v in zip(("scale", "shift"), new, strict=True)
             ]
             return replace(node, inputs=(node.inputs[0], *names, *node.inputs[3:]))
-        weights = self.constants[node.inputs[1]].astype(np.float64)
-        weights = _scaled(node, weights, scale)
+        weights = _scaled(node, self.constants[node.inputs[1]], scale)
         bias = np.zeros(len(scale))
         if len(node.inputs) > 2 and node.inputs[2]:
             bias = np.broadcast_to(self.constants[node.inputs[2]].astype(np.float64).reshape(-1), scale.shape)
-        w = self._constant(f"{stem}:weight", weights.astype(np.float32))
+        if node.inputs[1] not in self.source.constants and self.readers[node.inputs[1]] == [index]:
+            del self.constants[node.inputs[1]]  # scaled before, and now again
+        w = self._constant(f"{stem}:weight", weights)
         b = self._constant(f"{stem}:bias", (bias * scale + shift).astype(np.float32))
         return replace(node, inputs=(node.inputs[0], w, b))
 
@@ -264,16 +267,19 @@ class _Rewriter:
 
 
 def _scaled(node: Node, weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Weights times a factor for each output channel."""
+    """Weights times a factor for each output channel, in float64 but a piece at a time, then rounded."""
     if node.op == "ConvTranspose":  # weights (C, K/group, R, S): c says which group's factors count
         groups = node.attributes.get("group", 1)
         assert isinstance(groups, int)
         split = weights.reshape(groups, -1, *weights.shape[1:])
-        grouped = scale.reshape(groups, 1, weights.shape[1], *(1 for _ in weights.shape[2:]))
-        return (split * grouped).reshape(weights.shape)
-    along = [1] * weights.ndim
-    along[0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1] = -1
-    return weights * scale.reshape(along)
+        factors = scale.reshape(groups, 1, weights.shape[1], *(1 for _ in weights.shape[2:]))
+    else:
+        along = [1] * weights.ndim
+        along[0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1] = -1
+        split, factors = weights, scale.reshape(along)
+    out = np.empty(split.shape, np.float32)
+    np.multiply(split, factors, out=out, dtype=np.float64, casting="unsafe")
+    return out.reshape(weights.shape)
 
 
 def _ints(value: object) -> Iterable[int]:

@@ -127,6 +127,7 @@ SCHEMA = _table(
     ("other_load", "", "float64", "1", "processors that others kept busy meanwhile"),
     ("throttled_share", "", "float64", "1", "fraction of repetitions in which the device said it throttled"),
     ("idle_power_w", "", "float64", "W", "power of the device at rest"),
+    ("kernel_sources", "", "mapping", "", "text of the kernel files that were brought in by --kernel"),
     ("energy_source", "", "text", "", "what energy was read from, or why it could not be"),
 )
 

@@ -160,7 +160,9 @@ class _Walk:
         return replace(graph, types={name: known for name, known in self.types.items() if name in names})
 
     def visit(self, node: Node) -> None:
-        if node.op in ("Shape", "Size") and not node.domain and self._knows(node.inputs):
+        fallback.check_form(node, self.graph)
+        is_plain = not node.domain and not node.captured
+        if node.op in ("Shape", "Size") and is_plain and self._knows(node.inputs):
             # The values don't matter, so a stand-in that takes no memory will do.
             x = self.types[node.inputs[0]]
             stand_in = np.broadcast_to(np.zeros((), x.dtype), x.extents)

@@ -144,17 +144,19 @@ import sys, types, numpy as np
 seen = []
 sys.modules["nvtx"] = types.SimpleNamespace(push_range=seen.append, pop_range=lambda: seen.append("end"))
 import minicnn
+from minicnn.describe import layer_facts
 model = minicnn.load("models/mtcnn_rnet.onnx", shapes={"x": (1, 3, 24, 24)})
 with model.plan(device="cuda") as engine:
     x = np.zeros((1, 3, 24, 24), np.float32)
-    record = engine.profile(x, repeat=1, contexts=True)
     del seen[:]
     engine.run(x)
-names = [layer.name for layer in engine.plan.layers]
-assert seen == [word for name in names for word in (f"layer/{name}", "end")], seen
-launches = [words for layer in record.layers for words in layer.resources if words]
-assert launches and all(" registers, " in w and "occupancy" in w and "limited by" in w for w in launches)
-assert (record.enqueue_us[-1] > 0).all()
+    layers = engine.plan.layers
+    assert seen == [word for layer in layers for word in (f"layer/{layer.name}", "end")], seen
+    facts = [layer_facts(layer, engine.device) for layer in layers]
+    launches = [words for layer in facts for words in layer.resources if words]
+    assert launches and all(" registers, " in w and "occupancy" in w and "limited by" in w for w in launches)
+    (executable,) = engine._first.segments
+    assert (executable.alone({"x": x}, lambda: None)["enqueue_us"] > 0).all()
 """
     done = on_simulated_gpu(["-c", program], NVTX_INJECTION64_PATH="libprofiler.so")
     assert done.returncode == 0, done.stdout + done.stderr

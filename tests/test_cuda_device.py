@@ -11,6 +11,8 @@ import pytest
 
 from minicnn import cache
 from minicnn.device import nvcc
+from minicnn.device.cuda_libraries import Functions
+from minicnn.errors import DeviceError
 from simgpu import build
 
 
@@ -22,3 +24,9 @@ def test_two_gpus_and_refusals() -> None:
     command = [sys.executable, str(build.HERE / "device_under_pycuda.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.endswith("fine\n"), done.stdout + done.stderr
+    assert "PyCUDA WARNING" not in done.stderr, done.stderr
+
+
+def test_a_library_that_is_missing_is_one_sentence() -> None:
+    with pytest.raises(DeviceError, match="libnothing isn't there.*install nothing"):
+        Functions("nothing", {}, {}, "install nothing")

@@ -216,6 +216,14 @@ def test_the_commands(stored: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert c.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
+def test_the_slowest_on_request(stored: Path, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["report", str(stored), "--slowest", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "the slowest 1 of 3 layers" in printed and "odd" in printed and "relu1" not in printed
+    with pytest.raises(SystemExit):
+        cli.main(["report", str(stored), "--slowest", "0"])
+
+
 def test_a_file_that_stands_there_is_replaced_in_one_step(stored: Path, tmp_path: Path):
     place = tmp_path / "run.csv"
     place.write_text("before")

@@ -72,6 +72,13 @@ def test_all_layers_are_there():
     assert "energy" in facts["not in the record"]
 
 
+def test_what_a_gpu_gives_each_launch_is_in_the_panel():
+    taken = ("40 registers, 75% occupancy (registers)", "")
+    layer = LayerFacts(name="one", op="Conv", kernel=("conv<<<1x1x1, 8x1x1>>>", "fill"), resources=taken)
+    facts = dict(data_of(page.html_text(record_of((layer,))))["layers"][0]["facts"])
+    assert facts["of a GPU each takes"] == taken[0]
+
+
 def test_nothing_is_fetched():
     elements = Elements(page.html_text(record_of()))
     for tag, attributes in elements.found:

@@ -83,6 +83,16 @@ def test_the_foot():
     ]
 
 
+def test_the_slowest_alone_and_first():
+    record = record_of()
+    printed = table.text(record, slowest=2)
+    assert [line.split()[0] for line in printed.split("\n\n")[0].splitlines()[2:]] == ["relu1", "odd"]
+    assert "shown     the slowest 2 of 3 layers, 83.3% of their time" in printed.splitlines()
+    assert printed.split("\n\n")[1].endswith(table.text(record).split("\n\n")[1]), "the foot is the run's"
+    record.time_us[:] = np.nan
+    assert "the slowest 0 of 3 layers, - of their time" in table.text(record, slowest=10)
+
+
 def test_one_repetition_claims_no_interval():
     printed = table.text(record_of(repetitions=1, warmup=0))
     assert "medians of 1 repetition\n" in printed and "[" not in printed

@@ -46,6 +46,8 @@ FAULTS: dict[str, tuple[str, int, Callable[[], Sequence[object]], str]] = {
     "barrier_of_half": ("race", 128, lambda: [zeros()], "no barrier between"),
     "plain_beside_atomic": ("race", 64, lambda: [zeros(64, np.int32)], "no barrier between"),
     "last_thread_reads_the_sum": ("race", 64, lambda: [zeros(64, np.int32)], "no barrier between"),
+    "reset_beside_atomics": ("race", 64, lambda: [zeros(64, np.int32)], "no barrier between"),
+    "reset_after_atomics": ("race", 64, lambda: [zeros(64, np.int32)], "no barrier between"),
     "missing_async_wait": ("async_copy", 64, lambda: [zeros(), zeros()], "has not been waited for"),
     "wait_leaves_one_too_many": ("async_copy", 64, lambda: [zeros(), zeros()], "has not been waited for"),
     "missing_barrier_after_wait": ("race", 64, lambda: [zeros(), zeros()], "no barrier between"),

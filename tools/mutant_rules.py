@@ -6,9 +6,11 @@ import ast
 import bisect
 import random
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache as once
+from functools import partial
 from pathlib import Path
 
 from minicnn import kernels
@@ -45,7 +47,7 @@ _FOR = re.compile(r"\bfor \([^;()]*;\s*(\w+ < [^;]+);")
 _COMPARISON = re.compile(r"\s*[\w.\[\]]+(?: [+*-] \w+)* (<|>=|>|<=) [\w .+*/()-]+\s*")
 _PAD = re.compile(r"\bpad_\w+\b")
 _STRIDE = re.compile(r"\b\w*stride\w*\b|\b[xy]_step\b|\b[xyab][0-3]\b")
-_SCOPE = re.compile(r"^KERNEL\((\w+)\)|^ *def (\w+)|^[A-Za-z_][\w<>:*&\" ]*?\b(\w+)\(", re.MULTILINE)
+SCOPE = re.compile(r"^KERNEL\((\w+)\)|^ *def (\w+)|^[A-Za-z_][\w<>:*&\" ]*?\b(\w+)\(", re.MULTILINE)
 _WAITS = re.compile(r"synchronize|event_record|\._select\(\)|\.sync\(\)|\._land\(|set_context")
 
 
@@ -62,6 +64,13 @@ class Mutant:
     after: str
     text: str  # the whole line as it was, and
     scope: str = ""  # the function it is in: to know the mutant again when lines have moved
+    place: int = 1  # among mutants that are the same otherwise
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What stays the same when lines move."""
+        text = self.text if self.place == 1 else f"{self.text} ({self.place})"
+        return (self.file, self.scope, self.rule, text, self.change)
 
     @property
     def change(self) -> str:
@@ -82,7 +91,7 @@ class Source:
     def mutant(self, rule: str, start: int, end: int, after: str) -> Mutant:
         line = bisect.bisect_right(self.starts, start)
         whole = self.text[self.starts[line - 1] :].partition("\n")[0].strip()
-        scopes = _SCOPE.findall(self.text[:start])
+        scopes = SCOPE.findall(self.text[:start])
         return Mutant(
             file=self.file,
             scope="".join(scopes[-1]) if scopes else "",
@@ -169,9 +178,11 @@ def _closing(text: str, start: int) -> int:
 # --- rules for Python
 
 
-def of_launches(source: Source) -> Iterator[Mutant]:
-    """Exchanged arguments, pads and strides one too large, divisions rounded down."""
-    types = parameter_types()
+def of_launches(source: Source, types: Mapping[str, str]) -> Iterator[Mutant]:
+    """Exchanged arguments, pads and strides one too large, divisions rounded down.
+
+    types  of kernels' parameters, by name
+    """
     for node in ast.walk(ast.parse(source.text)):
         pairs: list[tuple[str, ast.expr]] = []
         if isinstance(node, ast.Call):
@@ -218,12 +229,12 @@ def _segment(source: Source, node: ast.expr | ast.stmt) -> str:
 
 
 @once
-def parameter_types() -> dict[str, str]:
+def parameter_types(root: Path) -> dict[str, str]:
     """Name -> type code, for parameters that have one type in all kernels."""
     found: dict[str, set[str]] = {}
-    for path in sorted(kernels.source_folder().glob("*.cu")):
+    for path in sorted((root / "cuda").glob("*.cu")):
         try:
-            entries = kernels.entries(path.name)
+            entries = kernels.entries(str(path))
         except MinicnnError:
             continue
         for parameters in entries.values():
@@ -234,16 +245,20 @@ def parameter_types() -> dict[str, str]:
 
 def all_mutants(root: Path) -> list[Mutant]:
     found: list[Mutant] = []
-    places = (
+    places: tuple[tuple[tuple[str, ...], Callable[[Source], Iterator[Mutant]]], ...] = (
         (KERNELS, of_kernel),
         (WAITING_KERNELS, of_waits),
-        (LAUNCHES, of_launches),
+        (LAUNCHES, partial(of_launches, types=parameter_types(root))),
         (DEVICE_CODE, of_device),
     )
     for patterns, rules in places:
         for path in [p for pattern in patterns for p in sorted(root.glob(pattern))]:
             if str(path.relative_to(root)) not in LEFT_OUT:
                 found += rules(Source(root, path))
+    places: Counter[tuple[str, ...]] = Counter()
+    for index, mutant in enumerate(found):
+        places[mutant.identity] += 1
+        found[index] = replace(mutant, place=places[mutant.identity])
     return found
 
 
@@ -256,8 +271,3 @@ def sample(mutants: list[Mutant], each: int, seed: int) -> list[Mutant]:
         drawn = draw.sample(of_rule, min(each or len(of_rule), len(of_rule)))
         chosen += sorted(drawn, key=lambda m: (m.file, m.start))
     return chosen
-
-
-def identity(mutant: Mutant) -> tuple[str, ...]:
-    """What stays the same when lines move."""
-    return (mutant.file, mutant.scope, mutant.rule, mutant.text, mutant.change)

@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from minicnn.cli import compare, doctor, explain, infer, plan, report, tune
+from minicnn.cli import compare, doctor, explain, infer, kernel, plan, report, tune
 from minicnn.errors import MinicnnError
 from minicnn.version import VERSION
 
 INTERRUPTED = 130
-COMMANDS = (infer, plan, report, explain, compare, tune, doctor)
+COMMANDS = (infer, plan, report, explain, compare, tune, kernel, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.onnx")
-    parser.add_argument("--batch", type=positive, metavar="N", help="first dimension of every input")
+    add_shapes(parser)
     parser.add_argument(
-        "--shape", nargs="+", action="extend", metavar="NAME=1,3,224,224", default=[], help="of an input"
-    )
+        "--kernel", nargs="+", action="extend", metavar="FILE.py", default=[],
+        help="kernels of your own; --variant says where they are used",
+    )  # fmt: skip
     parser.add_argument(
         "--variant",
         nargs="+",
@@ -32,7 +33,20 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--fuse", choices=("all", "none"), default="all", help="none: a layer for every ONNX node"
     )
     parser.add_argument(
+        "--memory-limit",
+        type=size,
+        metavar="BYTES",
+        help="of the device, such as 64M or 2G (default: what there is)",
+    )
+    parser.add_argument(
         "--no-fallback", action="store_true", help="refuse operators without a kernel of ours"
+    )
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=positive, metavar="N", help="first dimension of every input")
+    parser.add_argument(
+        "--shape", nargs="+", action="extend", metavar="NAME=1,3,224,224", default=[], help="of an input"
     )
 
 
@@ -48,18 +62,29 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 
 
 def load_model(options: argparse.Namespace) -> Model:
+    """The model, and into the process the kernels it is to be run with."""
     from minicnn.engine import load
+
+    if options.kernel:
+        from minicnn.lab.files import bring_in
+
+        for file in options.kernel:
+            bring_in(file)
+    return load(options.model, shapes(options), batch=options.batch)
+
+
+def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     from minicnn.feeds import pairs
 
-    shapes = {}
+    found = {}
     for name, text in pairs(options.shape, "--shape", "NAME=1,3,224,224").items():
         try:
-            shapes[name] = tuple(int(part) for part in text.replace("x", ",").split(","))
+            found[name] = tuple(int(part) for part in text.replace("x", ",").split(","))
         except ValueError:
             raise InputError(
                 "--shape can't be read", found=f"{name}={text}", expected="NAME=1,3,224,224"
             ) from None
-    return load(options.model, shapes, batch=options.batch)
+    return found
 
 
 def variants(options: argparse.Namespace) -> dict[str, str]:
@@ -89,6 +114,12 @@ def share(text: str) -> float:
     return value
 
 
+def size(text: str) -> int:
+    unit = 1 << (10 * ("KMGT".index(text[-1]) + 1)) if text[-1:] in tuple("KMGT") else 1
+    return positive(text.rstrip("KMGT")) * unit
+
+
+size.__name__ = "number of bytes such as 64M"
 positive.__name__ = "whole number above 0"  # argparse names the types in its messages
 seconds.__name__ = "number above 0"
 share.__name__ = "share such as 2%"

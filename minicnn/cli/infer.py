@@ -107,6 +107,7 @@ def run(options: argparse.Namespace) -> None:
             variants=arguments.variants(options),
             precision=options.precision,
             fallback=not options.no_fallback,
+            memory_limit=options.memory_limit,
         )
     with engine:
         first = _answer(engine, feeds, file, options.dump)
@@ -188,6 +189,7 @@ def _infer_against(
         variants=arguments.variants(options) | against,
         precision=options.precision,
         fallback=not options.no_fallback,
+        memory_limit=options.memory_limit,
     ) as other:
         first, second = engine.profile_against(
             other,

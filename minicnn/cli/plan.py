@@ -23,6 +23,7 @@ def run(options: argparse.Namespace) -> None:
         variants=arguments.variants(options),
         precision=options.precision,
         fallback=not options.no_fallback,
+        memory_limit=options.memory_limit,
     )
     target = host_target(options.threads)
     lists.print_plan(arguments.load_model(options).make_plan(options=chosen, target=target))

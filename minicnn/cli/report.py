@@ -17,6 +17,10 @@ def add(commands: arguments.Commands) -> None:
     parser.add_argument("--trace", metavar="FILE", help="one repetition for Perfetto or chrome://tracing")
     parser.add_argument("--csv", metavar="FILE", help="a line a layer")
     parser.add_argument("--json", action="store_true", help="all of the record, on the standard output")
+    parser.add_argument(
+        "--slowest", type=arguments.positive, metavar="N",
+        help="of the table the N slowest layers alone, slowest first",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -35,4 +39,4 @@ def run(options: argparse.Namespace) -> None:
     elif not asked and any(layer.is_checked for layer in record.layers):
         lists.print_check(record.layers)
     elif not asked:
-        table.print_record(record)
+        table.print_record(record, slowest=options.slowest)

@@ -29,7 +29,7 @@ from minicnn.device.cuda_driver import EXTERNAL, Driver, Event, Graph, decode_ve
 from minicnn.device.cuda_import import load_pycuda
 from minicnn.device.cufft import Cufft
 from minicnn.device.nvml import Nvml
-from minicnn.errors import BuildError, DeviceError
+from minicnn.errors import BuildError, DeviceError, MemoryLimitError
 from minicnn.occupancy import occupancy
 from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch, Step
 
@@ -137,7 +137,7 @@ class CudaDevice(Device):
             except self._pycuda.MemoryError:
                 free = self._pycuda.mem_get_info()[0]
                 sentence = "the GPU has not that much memory left"
-                raise DeviceError(sentence, expected=f"{nbytes} B", found=f"{free} B") from None
+                raise MemoryLimitError(sentence, expected=f"{nbytes} B", found=f"{free} B") from None
         pointer = int(allocation)
         self._memory[pointer] = allocation
         return pointer

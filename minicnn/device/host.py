@@ -21,7 +21,7 @@ from minicnn.device import host_fft
 from minicnn.device.base import Action, Address, Device, DeviceInfo
 from minicnn.device.host_blas import find_blas
 from minicnn.device.host_build import Check, build, cpu_facts, cpu_level, libraries_of, runtime_library
-from minicnn.errors import BuildError, DeviceError
+from minicnn.errors import BuildError, DeviceError, MemoryLimitError
 from minicnn.step import Copy, Fft, Fill, Gemm, Kernel, Launch
 
 _SMALL_BYTES = 64 << 20  # asked for without looking how much memory is free
@@ -146,7 +146,7 @@ class HostDevice(Device):
         if nbytes < _SMALL_BYTES or nbytes <= _memory_bytes("MemAvailable"):
             pointer = self._runtime.mc_allocate(nbytes)
         if not pointer:
-            raise DeviceError(
+            raise MemoryLimitError(
                 "not enough memory",
                 expected=f"{nbytes} bytes",
                 found=f"{_memory_bytes('MemAvailable')} bytes available",

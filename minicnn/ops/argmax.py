@@ -73,6 +73,8 @@ class _Place:
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         """Raises    ShapeError"""
         rank = len(x.extents)
+        if self.keepdims not in (0, 1):
+            raise ShapeError("keepdims is a switch", found=self.keepdims, accepted="0 or 1")
         if not -rank <= self.axis < rank or x.extents[self.axis] == 0:
             raise ShapeError(
                 "the axis isn't the input's, or empty",
@@ -126,6 +128,8 @@ CASES = {
     ),
     "the last, along rows": Case(operator=ArgMax(axis=2, select_last_index=1), shapes=(_IMAGE,)),
     "one element": Case(operator=ArgMax(axis=0), shapes=((1,),)),
+    "four axes that don't merge": Case(operator=ArgMax(axis=3), shapes=((2, 3, 4, 5, 2),)),
+    "more rows than a block": Case(operator=ArgMax(axis=1, keepdims=0), shapes=((300, 3, 7),)),
     "rank 5": Case(operator=ArgMax(axis=2), shapes=((2, 3, 4, 2, 3),)),
     "least": Case(operator=ArgMin(axis=1), shapes=(_IMAGE,)),
     "least, the last of equals": Case(

@@ -98,5 +98,19 @@ CASES = {
             count_include_pad=1,
         ),
     ),
+    "3-D, all axes different": _case(
+        (1, 2, 6, 9, 11),
+        AveragePool(kernel_shape=(2, 3, 4), strides=(2, 1, 3), dilations=(4, 3, 2), pads=(1, 2, 0, 0, 1, 3)),
+    ),
+    "3-D, all axes different, pads counted": _case(
+        (1, 2, 6, 9, 11),
+        AveragePool(
+            kernel_shape=(3, 2, 3),
+            strides=(1, 3, 2),
+            dilations=(1, 2, 3),
+            pads=(0, 1, 2, 1, 0, 1),
+            count_include_pad=1,
+        ),
+    ),
     "1-D": _case((2, 18, 23), AveragePool(kernel_shape=(3,), strides=(2,), pads=(1, 0))),
 }

@@ -204,6 +204,9 @@ CASES = {
         Conv(group=33, strides=(2, 2), pads=(1, 2, 2, 1)), (1, 33, 11, 14), (33, 1, 5, 5)
     ),
     "depthwise, wider than a block": _case(Conv(group=33, pads=(1, 1, 1, 1)), (2, 33, 3, 19), (33, 1, 3, 3)),
+    "depthwise, more channels than a block": _case(
+        Conv(group=528, pads=(1, 0, 1, 0)), (1, 528, 3, 4), (528, 1, 3, 3), fused=_RELU
+    ),
     "depthwise, dilated, residual": _case(
         Conv(group=16, dilations=(2, 1), pads=(2, 1, 2, 1)),
         (2, 16, 6, 7),

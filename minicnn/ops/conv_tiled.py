@@ -42,6 +42,8 @@ class Part:
 
 def cover(vectors: int, widest: int) -> tuple[Part, ...]:
     """So many vectors in the fewest blocks, evenly: their widths differ by one at most."""
+    if not vectors:
+        return ()
     blocks = ceil_div(vectors, widest)
     width, wider = divmod(vectors, blocks)
     parts = [Part(first=0, vectors=width + 1, blocks=wider)] if wider else []

@@ -49,7 +49,7 @@ class Winograd(Convolution):
     outputs: int
     v_bytes: int = V_BYTES[0]
 
-    devices = ("host",)
+    devices: tuple[str, ...] = ("host",)
 
     @property
     def name(self) -> str:  # type: ignore[override]

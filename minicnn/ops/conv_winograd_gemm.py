@@ -25,7 +25,7 @@ from minicnn.step import Gemm, Kernel, Step, View
 class WinogradGemm(Winograd):
     """Where it applies, and how errors spread in a tile, is `Winograd`'s."""
 
-    devices = ()
+    devices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -241,6 +241,11 @@ CASES = {
         (16, 1, 3, 3),
         fused=_RESIDUAL_RELU,
     ),
+    "depthwise, all axes different": _case(
+        ConvTranspose(group=18, strides=(2, 3), dilations=(1, 2), pads=(0, 1, 2, 1)),
+        (1, 18, 4, 5),
+        (18, 1, 3, 4),
+    ),
     "3-D": _case(
         ConvTranspose(strides=(2, 1, 2), pads=(1, 0, 1, 0, 1, 1)),
         (2, 5, 3, 4, 5),
@@ -248,12 +253,17 @@ CASES = {
         fused=_RESIDUAL_RELU,
     ),
     "3-D, wider than a block": _case(
-        ConvTranspose(strides=(1, 1, 2), pads=(0, 0, 0, 0, 0, 1)), (1, 1, 1, 1, 257), (1, 1, 1, 1, 2)
+        ConvTranspose(strides=(1, 1, 2), pads=(0, 0, 0, 0, 0, 1)), (1, 1, 1, 1, 258), (1, 1, 1, 1, 2)
     ),
     "3-D, groups, dilated, output_padding": _case(
         ConvTranspose(group=2, strides=(2, 3, 1), dilations=(1, 2, 2), output_padding=(1, 1, 0)),
         (1, 6, 3, 2, 4),
         (6, 2, 2, 2, 3),
+    ),
+    "3-D, all axes different": _case(
+        ConvTranspose(group=2, strides=(2, 3, 1), dilations=(2, 1, 3), pads=(1, 2, 3, 0, 1, 0)),
+        (1, 4, 3, 4, 6),
+        (4, 3, 2, 3, 4),
     ),
     "1-D": _case(
         ConvTranspose(strides=(2,), pads=(2, 1), output_padding=(1,)), (2, 18, 9), (18, 9, 5), fused=_RELU

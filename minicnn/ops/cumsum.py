@@ -94,6 +94,7 @@ _IMAGE = (2, 5, 3, 7)
 CASES = {
     "along rows": Case(operator=CumSum(axis=-1), shapes=(_IMAGE,)),
     "along channels": Case(operator=CumSum(axis=1), shapes=((2, 19, 3, 7),)),
+    "more lines than a block": Case(operator=CumSum(axis=1), shapes=((40, 3, 7),)),
     "backwards": Case(operator=CumSum(axis=2, reverse=1), shapes=(_IMAGE,)),
     "without the own one": Case(operator=CumSum(axis=0, exclusive=1), shapes=((5, 7),)),
     "without the own one, backwards": Case(

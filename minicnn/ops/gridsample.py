@@ -179,8 +179,10 @@ def _cubic(d: np.ndarray) -> np.ndarray:
     return np.where(d <= 1, near, far)
 
 
-def _case(reach: float = 1.5, x: tuple[int, ...] = (2, 19, 5, 7), Q: int = 9, **attributes: Any) -> Case:
-    grid = (x[0], 6, Q, 2)
+def _case(
+    reach: float = 1.5, x: tuple[int, ...] = (2, 19, 5, 7), P: int = 6, Q: int = 9, **attributes: Any
+) -> Case:
+    grid = (x[0], P, Q, 2)
     return Case(operator=GridSample(**attributes), shapes=(x, grid), ranges={1: (-reach, reach)})
 
 
@@ -199,8 +201,9 @@ CASES = {
     "opset 16: bilinear": _case(mode="bilinear", opset=16),
     "opset 16: bicubic": _case(mode="bicubic", opset=16, align_corners=1),
     "one pixel, border": _case(x=(1, 3, 1, 1), padding_mode="border"),
+    "one pixel, reflection, corners": _case(x=(1, 3, 1, 1), padding_mode="reflection", align_corners=1),
     "one channel": _case(x=(1, 1, 8, 6)),
     "many channels": _case(x=(1, 1100, 3, 2)),
-    "more pixels than a block": _case(x=(1, 3, 4, 5), Q=70),
+    "more pixels than a block": _case(x=(1, 3, 4, 5), P=2, Q=70),
     "far away": _case(1e9, padding_mode="border"),
 }

@@ -82,5 +82,6 @@ CASES = {
     "many terms": Case(operator=LpNormalization(), shapes=((2, 1500),)),
     "zeros stay zeros": Case(operator=LpNormalization(), shapes=((3, 10),), ranges={0: (0.0, 0.0)}),
     "rank 1": Case(operator=LpNormalization(axis=0), shapes=((7,),)),
+    "more groups than a block": Case(operator=LpNormalization(axis=1), shapes=((40, 3, 7),)),
     "rank 6": Case(operator=LpNormalization(axis=1), shapes=((2, 3, 2, 3, 2, 3),)),
 }

@@ -132,6 +132,10 @@ CASES = {
     "wider than a block": _case((1, 2, 2, 700), LpPool(kernel_shape=(1, 2))),
     "1-D": _case((2, 18, 23), LpPool(kernel_shape=(3,), strides=(2,), pads=(1, 0))),
     "3-D": _case((2, 3, 5, 7, 6), LpPool(kernel_shape=(2, 3, 3), strides=(1, 2, 1), pads=(1, 0, 1, 1, 1, 1))),
+    "3-D, all axes different": _case(
+        (1, 2, 6, 9, 20),
+        LpPool(kernel_shape=(3, 2, 4), strides=(2, 1, 6), dilations=(3, 4, 5), pads=(1, 1, 0, 0, 0, 3)),
+    ),
     "3-D, a third power": _case((1, 2, 5, 4, 6), LpPool(kernel_shape=(2, 2, 3), p=3)),
     "greatest of an image": Case(operator=GlobalMaxPool(), shapes=((2, 19, 7, 9),), ranges={0: (-3.0, -1.0)}),
     "greatest, more channels than a block": Case(operator=GlobalMaxPool(), shapes=((1, 1100, 3, 2),)),

@@ -72,8 +72,8 @@ def _arguments(problem: Problem) -> dict[str, Any]:
     lrn = problem.operator
     return {
         "C": problem.x.shape[1],
-        "before": lrn.before,
-        "after": lrn.after,
+        "before": min(lrn.before, problem.x.shape[1]),  # beyond the channels is nothing to sum
+        "after": min(lrn.after, problem.x.shape[1]),
         "scale": lrn.alpha / lrn.size,
         "beta": lrn.beta,
         "bias": lrn.bias,

@@ -112,10 +112,18 @@ CASES = {
     "3-D, SAME_UPPER": _case(
         (1, 2, 6, 5, 7), MaxPool(kernel_shape=(3, 2, 2), strides=(2, 1, 2), auto_pad="SAME_UPPER")
     ),
+    "3-D, all axes different": _case(
+        (1, 2, 6, 9, 11),
+        MaxPool(kernel_shape=(2, 3, 4), strides=(2, 1, 3), dilations=(4, 3, 2), pads=(1, 2, 0, 0, 1, 3)),
+    ),
     "indices": _case((2, 3, 9, 8), MaxPool(kernel_shape=(3, 2), strides=(2, 2), outputs=2)),
     "indices by columns, pads": _case(
         (2, 3, 9, 8),
         MaxPool(kernel_shape=(3, 3), strides=(2, 1), pads=(1, 0, 1, 1), storage_order=1, outputs=2),
+    ),
+    "indices, all axes different": _case(
+        (2, 3, 9, 10),
+        MaxPool(kernel_shape=(3, 4), strides=(1, 2), dilations=(2, 1), pads=(2, 1, 1, 3), outputs=2),
     ),
     "indices, the first of equals": Case(
         operator=MaxPool(kernel_shape=(3, 3), outputs=2), shapes=((1, 2, 5, 7),), ranges={0: (0.5, 0.5)}

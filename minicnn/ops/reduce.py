@@ -96,6 +96,8 @@ class _Reduce:
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         """Raises    ShapeError"""
         rank = len(x.extents)
+        if self.keepdims not in (0, 1):  # others disagree about what that would mean
+            raise ShapeError("keepdims is a switch", found=self.keepdims, accepted="0 or 1")
         if any(not -rank <= axis < rank for axis in self.axes or ()):
             accepted = f"{-rank} to {rank - 1}"
             raise ShapeError("an axis that isn't the input's", found=self.axes, accepted=accepted)
@@ -293,6 +295,10 @@ CASES = {
     "mean, many terms": Case(operator=ReduceMean(axes=(1,)), shapes=((2, 5000),), ranges={0: (0.5, 1.0)}),
     "mean, rank 5": Case(operator=ReduceMean(axes=(0, 2, 4)), shapes=((2, 3, 2, 3, 4),)),
     "mean, rank 6": Case(operator=ReduceMean(axes=(0, 2, 4)), shapes=((2, 3, 2, 3, 2, 3),)),
+    "sum, four kept and three reduced axes that don't merge": Case(
+        operator=ReduceSum(axes=(1, 3, 5)), shapes=((2, 3, 3, 2, 2, 4, 5),)
+    ),
+    "sum, more rows than a block": Case(operator=ReduceSum(axes=(1,)), shapes=((300, 3, 7),)),
     "mean, rank 1": Case(operator=ReduceMean(axes=(0,)), shapes=((7,),)),
     "mean of a large image": Case(operator=ReduceMean(axes=(2, 3)), shapes=((1, 19, 35, 37),)),
     "largest": Case(operator=ReduceMax(axes=(1, 3)), shapes=(_IMAGE,)),
@@ -312,6 +318,9 @@ CASES = {
     "logarithm of the sum": Case(operator=ReduceLogSum(axes=(2,)), shapes=(_IMAGE,), ranges={0: (0.1, 2.0)}),
     "logarithm of a long sum": Case(operator=ReduceLogSum(), shapes=((2, 5, 200),), ranges={0: (0.1, 2.0)}),
     "logarithm of exponentials": Case(operator=ReduceLogSumExp(axes=(1, 2)), shapes=(_IMAGE,)),
+    "logarithm of exponentials, four kept and three reduced axes": Case(
+        operator=ReduceLogSumExp(axes=(1, 3, 5)), shapes=((2, 3, 3, 2, 2, 4, 5),)
+    ),
     "logarithm of exponentials that would overflow": Case(
         operator=ReduceLogSumExp(axes=(1,)), shapes=((3, 50),), ranges={0: (-200.0, 200.0)}
     ),

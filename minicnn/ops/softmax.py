@@ -199,6 +199,7 @@ CASES = {
     "along many channels": Case(operator=Softmax(axis=1), shapes=((2, 67, 3, 3),)),
     "along rows": Case(operator=Softmax(axis=-2), shapes=((2, 5, 3, 7),)),
     "along rows, more columns than a block": Case(operator=Softmax(axis=-2), shapes=((2, 5, 3, 35),)),
+    "along many rows": Case(operator=Softmax(axis=2), shapes=((2, 3, 67, 5),)),
     "opset 9 flattens behind the axis": Case(operator=Softmax(opset=9), shapes=((2, 5, 3, 7),)),
     "opset 9, one pixel": Case(operator=Softmax(opset=9), shapes=((2, 70, 1, 1),)),
     "opset 9, axis 0": Case(operator=Softmax(axis=0, opset=9), shapes=((3, 5),)),
@@ -209,6 +210,7 @@ CASES = {
     "logarithms, a thousand classes": Case(operator=LogSoftmax(), shapes=((2, 1000),)),
     "logarithms, along many channels": Case(operator=LogSoftmax(axis=1), shapes=((2, 67, 3, 3),)),
     "logarithms, along rows": Case(operator=LogSoftmax(axis=-2), shapes=((2, 5, 3, 35),)),
+    "logarithms, along many rows": Case(operator=LogSoftmax(axis=2), shapes=((2, 3, 67, 5),)),
     "logarithms, exp alone would vanish": Case(
         operator=LogSoftmax(), shapes=((3, 7),), ranges={0: (-300.0, 300.0)}
     ),

@@ -68,6 +68,7 @@ CASES = {
     "lower triangle": Case(operator=Trilu(upper=0), shapes=((7, 5),)),
     "upper triangle above the diagonal": Case(operator=Trilu(k=2), shapes=((2, 3, 5, 5),)),
     "lower triangle below the diagonal": Case(operator=Trilu(upper=0, k=-1), shapes=((3, 5, 5),)),
+    "more rows and columns than a block": Case(operator=Trilu(k=3), shapes=((2, 41, 37),)),
     "far outside": Case(operator=Trilu(k=99), shapes=((5, 5),)),
     "bools": Case(operator=Trilu(), shapes=((5, 5),), dtype="bool"),
     "8-byte integers": Case(operator=Trilu(upper=0), shapes=((5, 5),), dtype="int64"),

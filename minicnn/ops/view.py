@@ -102,7 +102,7 @@ def axes_of(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
     Raises    ShapeError: one that isn't there, or is named twice
     """
-    wrong = [axis for axis in axes if not -rank <= axis < rank]
+    wrong = [axis for axis in axes if not (isinstance(axis, int) and -rank <= axis < rank)]
     found = tuple(axis % rank for axis in axes) if not wrong else ()
     if wrong or len(set(found)) != len(found):
         accepted = f"{-rank} to {rank - 1}, each once"

@@ -150,6 +150,7 @@ def _facts(layer: LayerDigest) -> list[list[str]]:
         "reads": "\n".join(facts.inputs),
         "writes": "\n".join(facts.outputs),
         "steps": "\n".join(facts.kernel) or "none: its output is there already",
+        "of a GPU each takes": "\n".join(text for text in facts.resources if text),
         "energy, by the counter": _energy(facts.energy_uj),
         "energy, by power": _energy(facts.energy_by_power_uj),
         "error against float64": _error(facts),

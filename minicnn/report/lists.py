@@ -16,6 +16,7 @@ from minicnn.report.table import NOTHING, WIDEST, count, printable, shorten, siz
 
 if TYPE_CHECKING:
     from minicnn.doctor import Row
+    from minicnn.lab.race import Bout
     from minicnn.plan import Layer, Plan
     from minicnn.tune import Race
 
@@ -34,6 +35,36 @@ def print_race(race: Race, *, file: TextIO | None = None) -> None:
     console_of(file).print(
         Text(f"{name}{more}: {race.winner.label}, {best:,.0f} us{sure}; times it: {behind}"), soft_wrap=True
     )
+
+
+def print_bout(bout: Bout, *, file: TextIO | None = None) -> None:
+    """A user's kernel on one layer, minicnn's own beneath it."""
+    console = console_of(file)
+    more = f" and {len(bout.layers) - 1} more" if len(bout.layers) > 1 else ""
+    console.print(Text(shorten(printable(bout.layers[0]), NAME_WIDTH) + more, style="bold"))
+    table = table_of(
+        ("variant", "left"), ("us", "right"), ("95 %", "left"), ("GFLOP/s", "right"), ("GB/s", "right"),
+        ("roof", "right"), ("ratio", "right"), ("yours is", "left"),
+    )  # fmt: skip
+    for entrant in bout.entrants:
+        interval = entrant.interval
+        span = f"{_brief(interval.low)} to {_brief(interval.high)}" if interval.is_bounded else ""
+        table.add_row(
+            entrant.variant, _brief(entrant.median_us), span, f"{entrant.gflop_per_s:.3g}",
+            f"{entrant.gb_per_s:.3g}", f"{entrant.of_roof:.1%}",
+            f"{entrant.ratio:.2f}" if entrant.verdict else "", entrant.verdict,
+        )  # fmt: skip
+    console.print(table)
+    for target, words in bout.resources.items():
+        console.print(Text(f"  {target}: {words}"), soft_wrap=True)
+    if bout.counters:
+        counted = ", ".join(f"{name} {count:,}" for name, count in bout.counters.items())
+        console.print(Text(f"  counted on the simulated GPU: {counted}"), soft_wrap=True)
+    console.print()
+
+
+def _brief(time_us: float) -> str:
+    return f"{time_us:,.0f}" if time_us >= 1000 else f"{time_us:.1f}"
 
 
 def print_plan(plan: Plan, *, file: TextIO | None = None) -> None:

@@ -67,11 +67,12 @@ COLUMNS = (
 )
 
 
-def print_record(record: RunRecord, *, file: TextIO | None = None) -> None:
+def print_record(record: RunRecord, *, slowest: int | None = None, file: TextIO | None = None) -> None:
     """Prints the table as wide as the terminal, 100 columns at most; in colour only on a terminal."""
     target = file or sys.stdout
     console = Console(file=target)
-    printed = text(record, width=console.width, is_colored=console.color_system is not None)
+    is_colored = console.color_system is not None
+    printed = text(record, width=console.width, is_colored=is_colored, slowest=slowest)
     encoding = getattr(target, "encoding", None) or "utf-8"
     if not encoding.lower().startswith("utf"):
         printed = printed.replace("\u2500", "-").replace(ELLIPSIS, "~")
@@ -79,8 +80,13 @@ def print_record(record: RunRecord, *, file: TextIO | None = None) -> None:
     target.write(printed)
 
 
-def text(record: RunRecord, *, width: int = WIDEST, is_colored: bool = False) -> str:
-    """The table and its foot. No line is longer than `width` (60 to 100), but for the record's place."""
+def text(
+    record: RunRecord, *, width: int = WIDEST, is_colored: bool = False, slowest: int | None = None
+) -> str:
+    """The table and its foot. No line is longer than `width` (60 to 100), but for the record's place.
+
+    slowest    only so many layers, the slowest first; None: all, in the order of execution
+    """
     width = min(max(width, NARROWEST), WIDEST)
     buffer = io.StringIO()
     console = Console(
@@ -90,12 +96,15 @@ def text(record: RunRecord, *, width: int = WIDEST, is_colored: bool = False) ->
         color_system="standard" if is_colored else None,
         legacy_windows=False,
     )
-    console.print(_table(_rows(record), width))
+    rows = _rows(record)
+    shown = rows if slowest is None else _slowest(rows, slowest)
+    console.print(_table(shown, width))
     console.print()
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, min_width=len("fallback"))
     grid.add_column()
-    for label, sentence in _foot(record):
+    left_out = [] if slowest is None else [("shown", _shown(shown, rows))]
+    for label, sentence in (*left_out, *_foot(record)):
         grid.add_row(Text(label, style="bold"), Text(printable(sentence)))
     console.print(grid)
     if record.path:
@@ -118,6 +127,16 @@ def _rows(record: RunRecord) -> list[Row]:
         )
         for layer, t, mark in zip(record.layers, times, unresolved, strict=True)
     ]
+
+
+def _slowest(rows: list[Row], number: int) -> list[Row]:
+    measured = [row for row in rows if not math.isnan(row.time_us)]
+    return sorted(measured, key=lambda row: -row.time_us)[:number]
+
+
+def _shown(shown: list[Row], rows: list[Row]) -> str:
+    share = fraction(sum(row.share for row in shown)) if shown else NOTHING
+    return f"the slowest {len(shown)} of {_plural(len(rows), 'layer')}, {share} of their time"
 
 
 def _table(rows: list[Row], width: int) -> Table:

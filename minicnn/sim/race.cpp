@@ -44,10 +44,12 @@ SharedShadow::Verdict SharedShadow::check(const Cell& cell, const Trace& now, Ki
     return v;
   }
   if (!checks.races) return v;
-  const bool both_atomic = kind == Kind::atomic && cell.write_is_atomic;
-  if (!both_atomic && !ordered(cell.write, now.thread)) {
+  const Trace* writer = nullptr;
+  if (kind != Kind::atomic && !ordered(cell.atomic, now.thread)) writer = &cell.atomic;
+  if (!ordered(cell.write, now.thread)) writer = &cell.write;
+  if (writer) {
     v.kind = Verdict::race;
-    v.other = cell.write;
+    v.other = *writer;
     v.other_wrote = true;
     return v;
   }
@@ -82,7 +84,8 @@ bool SharedShadow::access(size_t offset, size_t bytes, int thread, int instructi
   for (size_t k = first; k <= last; ++k) {
     Cell& cell = cells_[k];
     // Nearly all accesses read what was written before the last barrier: no more than this for them.
-    const bool is_quiet = !cell.in_flight && cell.write.stamp <= settled && cell.write.stamp >= block_start_;
+    const bool is_quiet = !cell.in_flight && cell.write.stamp <= settled && cell.write.stamp >= block_start_ &&
+                          cell.atomic.stamp <= settled;
     if (is_quiet && kind == Kind::read) {
       Trace& reader = cell.read[0];
       if (reader.stamp <= settled || reader.thread == now.thread) {
@@ -102,10 +105,14 @@ bool SharedShadow::access(size_t offset, size_t bytes, int thread, int instructi
       record_read(cell, now);
       continue;
     }
-    const bool joins_others = kind == Kind::atomic && cell.write_is_atomic && !ordered(cell.write, thread);
-    cell.write = now;
-    if (joins_others) cell.write.thread = SEVERAL;
-    cell.write_is_atomic = kind == Kind::atomic;
+    if (kind == Kind::write) {
+      cell.write = now;
+      cell.atomic = Trace{};  // ordered before this write, and so before all that is ordered after it
+    } else {
+      const bool joins_others = !ordered(cell.atomic, thread);
+      cell.atomic = now;
+      if (joins_others) cell.atomic.thread = SEVERAL;
+    }
   }
   return true;
 }

@@ -5,6 +5,9 @@
 // newer than what the present thread knows of its thread, and one of the two writes. That does not depend on which
 // warp happened to run first. Within a warp the lanes are ordered by bar.warp.sync only.
 //
+// Atomics do not race with one another, only with plain accesses: they leave a trace of their own, so that a plain
+// write stays to be seen behind the same thread's atomic on the same cell.
+//
 // A cell is as wide as the narrowest access of the kernel (Program::shared_granule), so nothing is lost by it.
 #pragma once
 #include <cstdint>
@@ -60,9 +63,9 @@ class SharedShadow {
   static constexpr uint16_t SEVERAL = 0xffff;  // atomics by more than one thread
 
   struct Cell {
-    Trace write;
+    Trace write;    // plain
+    Trace atomic;   // since that write
     Trace read[2];  // of two threads, so that a writer who also read does not hide the other reader
-    uint8_t write_is_atomic = 0;
     uint8_t in_flight = 0;
   };
 

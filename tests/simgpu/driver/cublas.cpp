@@ -30,6 +30,7 @@ enum ComputeType { COMPUTE_16F = 64, COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69
 enum MathMode { DEFAULT_MATH = 0, TF32_TENSOR_OP_MATH = 3 };
 
 struct Handle {
+  CUcontext context = nullptr;  // in which it was made: nothing runs in another
   CUstream stream = nullptr;
   int math_mode = DEFAULT_MATH, pointer_mode = 0;
   // A product captured into a graph runs again with each replay: the handle keeps them all.
@@ -134,7 +135,8 @@ bool lies_in_memory(const Matrix& m, int rows, int columns, int batch) {
 int enqueue(Handle* h, const Product& p) {
   const int rows_a = p.a.is_transposed ? p.k : p.m, rows_b = p.b.is_transposed ? p.n : p.k;
   const bool has_sizes = p.m >= 0 && p.n >= 0 && p.k >= 0 && p.batch >= 0;
-  if (!h) return NOT_INITIALISED;
+  CUcontext current = nullptr;
+  if (!h || cuCtxGetCurrent(&current) || current != h->context) return NOT_INITIALISED;
   if (!has_sizes || p.a.leading < rows_a || p.b.leading < rows_b || p.c.leading < p.m) return INVALID_VALUE;
   if (!is_known(p.a.type) || !is_known(p.b.type) || !is_known(p.c.type) || p.a.type != p.b.type) return NOT_SUPPORTED;
   if (!lies_in_memory(p.a, p.m, p.k, p.batch) || !lies_in_memory(p.b, p.k, p.n, p.batch) ||
@@ -159,6 +161,7 @@ CUBLAS_API cublasCreate_v2(Handle** handle) {
   CUcontext context = nullptr;
   if (cuCtxGetCurrent(&context) || !context) return NOT_INITIALISED;
   *handle = new Handle;
+  (*handle)->context = context;
   return SUCCESS;
 }
 

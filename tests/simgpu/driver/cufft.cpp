@@ -32,6 +32,7 @@ struct Plan {
   int rows = 0, columns = 0, type = 0, batch = 0;
   Side input{}, output{};
   bool allocates = true, has_work_area = false;
+  CUcontext context = nullptr;  // in which it was made: nothing runs in another
   CUstream stream = nullptr;
   // A transform captured into a graph runs again with each replay: the plan keeps them all.
   std::vector<std::unique_ptr<std::function<void()>>> transforms;
@@ -114,7 +115,8 @@ bool lies_in_memory(const void* data, const Side& side, const Plan& p, bool is_c
 
 int enqueue(int handle, int type, void* input, void* output) {
   Plan* p = find(handle);
-  if (!p || p->type != type) return INVALID_PLAN;
+  CUcontext current = nullptr;
+  if (!p || p->type != type || cuCtxGetCurrent(&current) || current != p->context) return INVALID_PLAN;
   if (!p->allocates && !p->has_work_area) return EXEC_FAILED;
   if (!lies_in_memory(input, p->input, *p, type == C2R) || !lies_in_memory(output, p->output, *p, type == R2C)) {
     fprintf(stderr, "simgpu: a tensor of a cuFFT transform leaves its allocation\n");
@@ -177,7 +179,7 @@ CUFFT_API cufftMakePlanMany(int handle, int rank, const int* extents, const int*
                             int input_distance, const int* output_extents, int output_stride, int output_distance,
                             int type, int batch, size_t* work_bytes) {
   Plan* p = find(handle);
-  if (!p) return INVALID_PLAN;
+  if (!p || cuCtxGetCurrent(&p->context) || !p->context) return INVALID_PLAN;
   if (rank != 2 || !input_extents || !output_extents || (type != R2C && type != C2R)) return INVALID_VALUE;
   if (extents[0] < 1 || extents[1] < 1 || batch < 1) return INVALID_SIZE;
   p->rows = extents[0];

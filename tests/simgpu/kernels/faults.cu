@@ -125,6 +125,26 @@ extern "C" __global__ void last_thread_reads_the_sum(int* y) {  // others added 
   if (threadIdx.x == 63) y[threadIdx.x] = sum;
 }
 
+extern "C" __global__ void reset_beside_atomics(int* y) {  // thread 0 may well be first: then its own atomic follows
+  __shared__ int sum;
+  if (threadIdx.x == 0) sum = -1;
+  __syncthreads();
+  if (threadIdx.x == 0) *(volatile int*)&sum = 0;
+  if (threadIdx.x % 32 == 0) atomicAdd(&sum, 1);
+  __syncthreads();
+  y[threadIdx.x] = sum;
+}
+
+extern "C" __global__ void reset_after_atomics(int* y) {
+  __shared__ int sum;
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) atomicAdd(&sum, 1);
+  if (threadIdx.x == 32) *(volatile int*)&sum = 0;
+  __syncthreads();
+  y[threadIdx.x] = sum;
+}
+
 __device__ __forceinline__ void fetch(float* to, const float* from) {
   const uint32_t address = (uint32_t)__cvta_generic_to_shared(to);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");

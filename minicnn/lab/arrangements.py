@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from minicnn.errors import CheckError
 from minicnn.geometry import NHWC, PLAIN, Layout
 from minicnn.registry import Orders, Problem, Variant
 from minicnn.step import Operand
@@ -104,9 +105,9 @@ def lay_out(
         if index in packings:
             packing = packings[index]
             array = np.ascontiguousarray(packing.function(array), packing.dtype)
-            assert array.shape == packing.shape, (
-                f"packing {packing.name} gives {array.shape}, says {packing.shape}; {where}"
-            )
+            if array.shape != packing.shape:
+                says = f"packing {packing.name} gives {array.shape}, says {packing.shape}"
+                raise CheckError(f"{says}; {where}")
             name = f"{operand.name}:{packing.name}"
             operand = Operand(name=name, dtype=packing.dtype, shape=array.shape, value=array)
         inputs.append(operand)
