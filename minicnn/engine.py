@@ -19,7 +19,7 @@ from minicnn import limits, onnx_file, shapes
 from minicnn.choose import NOTHING_MEASURED, load_measured
 from minicnn.device import open_device
 from minicnn.device.base import Device
-from minicnn.errors import InputError, MemoryLimitError
+from minicnn.errors import InputError
 from minicnn.execute import Executable, Timing, check_inputs
 from minicnn.graph import Graph, TensorType
 from minicnn.onnx_raw import release
@@ -111,12 +111,9 @@ class Model:
         Raises   MinicnnError of the kind that fits: what is missing, unsupported or contradictory
         """
         options = Options(
-            fuse=fuse,
-            variants=variants or {},
-            precision=precision,
-            fallback=fallback,
-            memory_limit=memory_limit,
-        )
+            fuse=fuse, variants=variants or {}, precision=precision,
+            fallback=fallback, memory_limit=memory_limit,
+        )  # fmt: skip
         opened = open_device(device, threads=threads) if isinstance(device, str) else device
         try:
             return Engine(self, opened, options, owns_device=isinstance(device, str))
@@ -374,14 +371,7 @@ class _Chain:
         make = _maker(graph, options, target_of(device))
         planned = limits.within(make, options.memory_limit, options.variants)
         release(graph.constants.values())  # read while fusing
-        try:
-            self.head = Executable(planned, device)
-        except MemoryLimitError:
-            smaller = limits.thrifty(make, planned, options.variants) or planned
-            try:
-                self.head = Executable(smaller, device)
-            except MemoryLimitError as error:
-                raise error.at(**limits.refusal(smaller, limits.bytes_of(smaller) - 1).facts) from None
+        self.head = limits.built(lambda plan: Executable(plan, device), make, planned, options.variants)
         self._tails: dict[tuple[tuple[int, ...], ...], _Chain] = {}
         self._last_tail: _Chain | None = None
 

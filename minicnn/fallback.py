@@ -30,7 +30,6 @@ _MEANING_SINCE = {
 }  # fmt: skip
 # The evaluator has no older ones of these, but what they mean hasn't changed.
 _KNOWN_SINCE = {"DequantizeLinear": 19}
-_KINDS: dict[str, Any] = {"INT": int, "FLOAT": (int, float), "STRING": (str, bytes)}
 SMALL = 1024  # elements of a constant that shape inference is given: target shapes, axes, scales, not weights
 
 Arrays = tuple[Any, ...]  # numpy arrays; None for an output the node doesn't have
@@ -48,7 +47,7 @@ def to_proto(node: Node, graph: Graph) -> onnx.NodeProto:
     for key, value in node.attributes.items():
         kind = None
         if isinstance(value, tuple) and not value:  # of integers? Of floats? Only the schema knows
-            known: Any = _schema(node, graph).attributes.get(key)
+            known: Any = schema_of(node, graph).attributes.get(key)
             if known is None:
                 raise UnsupportedError(f"no attribute '{key}'", node=node.name, operator=node.op)
             kind = known.type.value
@@ -71,7 +70,7 @@ def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
         if kind not in (None, "tensor_type"):
             facts = {"node": node.name, "operator": node.op, "found": kind}
             raise UnsupportedError("a subgraph that takes or gives something other than tensors", **facts)
-    schema: Any = _schema(node, graph)
+    schema: Any = schema_of(node, graph)
     model = _model(node, graph, with_constants=True)
     # Within subgraphs onnx's propagation of data trips over itself: "data already exists".
     propagates = not _graphs_of(node)
@@ -88,46 +87,10 @@ def infer(node: Node, graph: Graph) -> tuple[TensorType | None, ...]:
     return tuple(found.get(name) for name in node.outputs)
 
 
-def check_form(node: Node, graph: Graph) -> None:
-    """Raises    ModelError: too few or too many inputs or outputs, one left out that must be there, or an
-    attribute of another kind"""
-    try:
-        schema: Any = _schema(node, graph)
-    except UnsupportedError:
-        return
-    inputs = node.inputs[: len(node.inputs) - len(node.captured)]
-    sides = (
-        ("inputs", inputs, schema.inputs, schema.min_input, schema.max_input),
-        ("outputs", node.outputs, schema.outputs, schema.min_output, schema.max_output),
-    )
-    for what, names, formal, least, most in sides:
-        accepted = f"{least} to {most}"
-        facts = {"file": graph.file, "node": node.name, "operator": node.op, "accepted": accepted}
-        if not least <= len(names) <= most:
-            raise ModelError(f"a number of {what} that the operator can't have", found=len(names), **facts)
-        for name, one in zip(names, formal, strict=False):
-            if not name and one.option == onnx.defs.OpSchema.FormalParameterOption.Single:
-                raise ModelError(f"one of the {what} is left out that must be there", tensor=one.name, **facts)
-
-
-    for name, value in node.attributes.items():
-        known = schema.attributes.get(name)
-        if known is None and not node.domain:
-            facts = {"file": graph.file, "node": node.name, "operator": node.op, "found": name}
-            raise ModelError("an attribute that the operator doesn't have in this opset", **facts)
-        kind = "" if known is None else known.type.name  # "INT", "INTS", ...
-        one = _KINDS.get(kind.removesuffix("S"))
-        is_list = isinstance(value, tuple)
-        items = value if isinstance(value, tuple) else (value,)
-        if one and (is_list != kind.endswith("S") or not all(isinstance(item, one) for item in items)):
-            facts = {"node": node.name, "operator": node.op, "accepted": kind}
-            raise ModelError(f"the attribute '{name}' is of another kind", file=graph.file, found=value, **facts)
-
-
 def is_optional(node: Node, graph: Graph, output: int) -> bool:
     """Whether the operator may leave this output away."""
     try:
-        formal = _schema(node, graph).outputs
+        formal = schema_of(node, graph).outputs
     except UnsupportedError:
         return False
     return output < len(formal) and formal[output].option == onnx.defs.OpSchema.FormalParameterOption.Optional
@@ -326,7 +289,7 @@ def _array(value: Any, known: TensorType | None) -> np.ndarray:
     return array if known is None else array.astype(known.dtype, copy=False)
 
 
-def _schema(node: Node, graph: Graph) -> onnx.defs.OpSchema:
+def schema_of(node: Node, graph: Graph) -> onnx.defs.OpSchema:
     version = graph.opsets.get(node.domain, 1)
     try:
         return onnx.defs.get_schema(node.op, version, node.domain)

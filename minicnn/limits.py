@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TypeVar
 
 from minicnn.errors import MemoryLimitError
 from minicnn.plan import Layer, Plan
 from minicnn.registry import variants_of
 
+Built = TypeVar("Built")
 Make = Callable[[Mapping[str, str]], Plan]  # from wanted variants
 
 
@@ -28,6 +31,20 @@ def within(make: Make, limit: int | None, wanted: Mapping[str, str]) -> Plan:
     if bytes_of(smaller) > limit:
         raise refusal(smaller, limit)
     return smaller
+
+
+def built(build: Callable[[Plan], Built], make: Make, plan: Plan, wanted: Mapping[str, str]) -> Built:
+    """What `build` makes of the plan, or where it finds too little memory, of one with smaller workspaces.
+
+    Raises    MemoryLimitError: of what the device has, there isn't enough for either
+    """
+    with suppress(MemoryLimitError):
+        return build(plan)
+    smaller = thrifty(make, plan, wanted) or plan
+    try:
+        return build(smaller)
+    except MemoryLimitError as error:
+        raise error.at(**refusal(smaller, bytes_of(smaller) - 1).facts) from None
 
 
 def thrifty(make: Make, plan: Plan, wanted: Mapping[str, str]) -> Plan | None:

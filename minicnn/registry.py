@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from minicnn.errors import UnsupportedError
-from minicnn.geometry import PLAIN
 from minicnn.graph import Epilogue, Graph, Node, TensorType
 from minicnn.step import Operand, Step
 
@@ -333,22 +332,6 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode()
     return tuple(value) if isinstance(value, list) else value
-
-
-def problem_of(
-    op: Any,
-    inputs: tuple[Operand | None, ...],
-    outputs: tuple[Operand, ...],
-    *,
-    epilogue: Epilogue = Epilogue(),
-    precision: str = "fp32",
-) -> Problem:
-    """A problem with all layouts plain, as `applies` and `orders` want it."""
-    plain_inputs = tuple(None if o is None else o.with_layout(PLAIN) for o in inputs)
-    plain_outputs = tuple(o.with_layout(PLAIN) for o in outputs)
-    return Problem(
-        operator=op, inputs=plain_inputs, outputs=plain_outputs, epilogue=epilogue, precision=precision
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

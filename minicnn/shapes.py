@@ -14,6 +14,7 @@ import numpy as np
 
 from minicnn import fallback, registry
 from minicnn.errors import InputError, MinicnnError, ShapeError, UnsupportedError
+from minicnn.form import check_form
 from minicnn.geometry import Shape
 from minicnn.graph import Dim, Epilogue, Graph, Node, TensorType
 
@@ -160,7 +161,7 @@ class _Walk:
         return replace(graph, types={name: known for name, known in self.types.items() if name in names})
 
     def visit(self, node: Node) -> None:
-        fallback.check_form(node, self.graph)
+        check_form(node, self.graph)
         is_plain = not node.domain and not node.captured
         if node.op in ("Shape", "Size") and is_plain and self._knows(node.inputs):
             # The values don't matter, so a stand-in that takes no memory will do.

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import minicnn
 from minicnn import check
+from minicnn.device import open_device
 from minicnn.errors import MemoryLimitError, ModelError
 from minicnn.onnx_file import load
 from onnx_models import branch, named, saved, small, tensor, value
@@ -59,7 +60,8 @@ def test_a_crash_and_a_hang_are_findings(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(fuzz, "HANG_SECONDS", 1.0)
     tally, _ = fuzz.fuzz(first=0, count=6, seconds=None, jobs=1)
     assert tally.counts["inputs"] == 6
-    assert [(found["seed"], found["what"].split()[0]) for found in tally.findings] == [(2, "the"), (4, "still")]
+    ends = [(found["seed"], found["what"].split()[0]) for found in tally.findings]
+    assert ends == [(2, "the"), (4, "still")]
 
 
 # --- what it found
@@ -74,12 +76,15 @@ def test_a_crash_and_a_hang_are_findings(monkeypatch: pytest.MonkeyPatch) -> Non
         "an attribute of another kind": helper.make_node("Softmax", ["x"], ["y"], axis=[1]),
         "an attribute of another opset": helper.make_node("Unsqueeze", ["x"], ["y"], axes=[0]),
         "axes that aren't whole": helper.make_node("Unsqueeze", ["x", "half"], ["y"]),
+        "a diagonal of two numbers": helper.make_node("Trilu", ["x", "two"], ["y"]),
+        "numbers added to whole ones": helper.make_node("Max", ["x", "two"], ["y"]),
         "a switch of three": helper.make_node("ReduceMean", ["x"], ["y"], keepdims=3),
     },
 )
 def test_nodes_that_no_schema_allows(tmp_path: Path, node: onnx.NodeProto) -> None:
     half = numpy_helper.from_array(np.float32([0.5]), "half")
-    path = saved(small(nodes=[node], initializer=[half], inputs=[value("x", (2, 3, 4, 4))]), tmp_path)
+    two = numpy_helper.from_array(np.int64([1, 2]), "two")
+    path = saved(small(nodes=[node], initializer=[half, two], inputs=[value("x", (2, 3, 4, 4))]), tmp_path)
     with pytest.raises(ModelError):
         minicnn.load(path).make_plan()
 
@@ -131,6 +136,18 @@ def test_a_neighbourhood_wider_than_int32(tmp_path: Path) -> None:
 
 
 # --- memory
+
+
+def test_a_device_that_runs_out_names_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_device("host", threads=1)
+    alloc, held = device.alloc, len(device._blocks)
+    monkeypatch.setattr(device, "alloc", lambda nbytes: alloc(nbytes if nbytes > 2_000_000 else 1 << 60))
+    with pytest.raises(MemoryLimitError) as caught:
+        minicnn.load(MODELS / "mtcnn_onet.onnx", batch=4).plan(device=device)
+    for word in ("not enough memory", "node: ", "remedy: "):
+        assert word in str(caught.value)
+    assert len(device._blocks) == held
+    device.close()
 
 
 def test_a_plan_past_the_memory_limit_is_refused_before_it_allocates() -> None:

@@ -64,7 +64,7 @@ def test_the_tutorial_word_for_word(tmp_path: Path) -> None:
 
 
 FAULTS = {  # what is changed in my_relu.cu: what is said of it
-    "a comparison turned round": ("value < 0", "value > 0", "elements wrong, the first at .*expected .* found"),
+    "a comparison turned round": ("value < 0", "value > 0", "the first at .*expected .* found"),
     "an element too many": ("if (i >= N)", "if (i > N)", r"bytes written outside the output"),
     "a wild address": ("x[i]", "x[i + 100000000]", r"SIGSEGV"),
     "a loop that never ends": ("float v", "while (blockIdx.x == 0) y[i] += 1; float v", "no answer within"),
@@ -82,12 +82,22 @@ def test_what_is_wrong_is_named(fault: str, tmp_path: Path) -> None:
     path.write_text(path.read_text().replace(before, after))
     case = "more elements than a block has threads" if "NaN" not in fault else "one dense row"
     patience = 3 if "loop" in fault else 60
-    words = ("kernel", "check", "my_relu.py", "--device", "host", "--patience", patience, "--case", case)
-    done = minicnn(*words, folder=tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
+    host = runner.Trial(name="host", device="host")
+    (outcome,) = runner.check(tmp_path / "my_relu.py", "my_relu", host, case=case, patience_s=patience)
+    assert outcome.state == "wrong" and outcome.case == case
+    assert re.search(sentence, outcome.text), outcome.text
+
+
+def test_one_character_changed_is_noticed(tmp_path: Path) -> None:
+    scaffold.write("my_relu", "Relu", tmp_path)
+    path = tmp_path / "my_relu.cu"
+    path.write_text(path.read_text().replace("value < 0", "value > 0"))
+    case = "one dense row"
+    done = minicnn("kernel", "check", "my_relu.py", "--device", "host", "--case", case, folder=tmp_path)
+    assert done.returncode == 1 and "my_relu isn't right" in done.stderr, done.stdout + done.stderr
     (wrong, *_) = [line for line in done.stdout.splitlines() if line.startswith("WRONG")]
-    assert re.search(sentence, wrong), wrong
-    assert f"--case '{case}'" in done.stdout and "my_relu isn't right" in done.stderr
+    assert re.search(r"the first at \(0, 0, 0, \d+\): expected .* found", wrong), wrong
+    assert f"--case '{case}'" in done.stdout
 
 
 def test_a_sanitizer_names_the_line(tmp_path: Path) -> None:
@@ -105,10 +115,14 @@ def test_a_sanitizer_names_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("op", scaffold.operators())
 def test_every_scaffold_is_right(op: str, tmp_path: Path) -> None:
     scaffold.write("mine", op, tmp_path)
-    for trial in (runner.Trial(name="host", device="host"), runner.Trial(name="sim", device="sim")):
-        outcomes = list(runner.check(tmp_path / "mine.py", "mine", trial, model=str(DIGIT)))
-        assert {o.state for o in outcomes} <= {"right", "skipped"}, outcomes
-        assert sum(o.state == "right" for o in outcomes) > 5
+    file = tmp_path / "mine.py"
+    host, sim = runner.Trial(name="host", device="host"), runner.Trial(name="sim", device="sim")
+    outcomes = list(runner.check(file, "mine", host, model=str(DIGIT)))
+    assert {o.state for o in outcomes} <= {"right", "skipped"}, outcomes
+    right = [o.case for o in outcomes if o.state == "right"]
+    assert len(right) > 5
+    (outcome,) = runner.check(file, "mine", sim, case=right[0])  # all of them take a minute
+    assert outcome.state == "right", outcome
 
 
 BRINGS_NOTHING = {

@@ -18,7 +18,7 @@ FLOORS = [
     ["onnx_tensor", "kernels", "memory", "store", "detection", "window", "image", "resampling", "sim"],
     ["registry", "onnx_file"],
     ["fallback", "strided", "tiling"],
-    ["epilogue"],
+    ["epilogue", "form"],
     ["normalization", "pooling", "product", "reduction"],
     ["ops", "device"],
     ["shapes", "choose", "patterns", "plan", "calibrate", "energy", "compare"],

@@ -7,9 +7,10 @@ import harness
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.geometry import NHWC, Layout
 from minicnn.graph import Graph, Node, TensorType
+from minicnn.lab.checking import problem_of
 from minicnn.ops.view import Dropout, Flatten, Reshape, Squeeze, Unsqueeze
 from minicnn.planner import view_layout
-from minicnn.registry import bind, problem_of
+from minicnn.registry import bind
 from minicnn.step import Operand
 
 OPERATORS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")

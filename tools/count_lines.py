@@ -17,7 +17,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-CORE_LIMIT = 4_100  # 4,000, and 100 for the table of what a record holds: data, in schema.py
+CORE_LIMIT = 4_150  # 4,000, and 150 for the table of what a record holds: data, in schema.py and record.py
 FILE_LIMIT = 400
 PARTS = {  # part: what its files' names begin with; the first that fits
     "simulator": ("minicnn/sim/",),
@@ -65,7 +65,7 @@ PARTS = {  # part: what its files' names begin with; the first that fits
         "minicnn/study/",
         "minicnn/lab/",
     ),
-    "weights left in their file, limits": ("minicnn/onnx_raw.py", "minicnn/limits.py",),
+    "weights left in their file, limits": ("minicnn/onnx_raw.py", "minicnn/limits.py", "minicnn/form.py",),
     "core": ("minicnn/",),
     "models": ("models/",),
     "tools": ("tools/",),

@@ -35,8 +35,9 @@ from minicnn.device import nvcc  # noqa: E402
 from minicnn.device.cuda import STAGE_BYTES, CudaDevice  # noqa: E402
 from minicnn.errors import BuildError, DeviceError  # noqa: E402
 from minicnn.graph import TensorType  # noqa: E402
+from minicnn.lab.checking import problem_of  # noqa: E402
 from minicnn.ops.conv import Conv  # noqa: E402
-from minicnn.registry import problem_of, table  # noqa: E402
+from minicnn.registry import table  # noqa: E402
 from minicnn.step import Copy, Fill, Gemm, Kernel, Launch, Operand, Step, View  # noqa: E402
 
 OPERATORS = ("Relu", "MaxPool", "Conv")

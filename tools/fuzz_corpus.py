@@ -35,7 +35,8 @@ CHAINS: dict[str, tuple[tuple[int, ...], Nodes, dict[str, tuple[int, ...]]]] = {
             ("Gemm", ["m", "c"], {"transB": 1}),
             ("Softmax", [], {"axis": 1}),
         ],
-        {"w": (8, 3, 1, 1), "scale": (8,), "shift": (8,), "mean": (8,), "variance": (8,), "m": (5, 8), "c": (5,)},
+        {"w": (8, 3, 1, 1), "scale": (8,), "shift": (8,), "mean": (8,), "variance": (8,),
+         "m": (5, 8), "c": (5,)},
     ),
     "depthwise": (
         (1, 4, 9, 9),

@@ -9,12 +9,15 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
 OPERATORS = (
-    "Relu Sigmoid Tanh Neg Abs Exp Log Sqrt Softmax Add Mul Sub Div Max MatMul Gemm Conv ConvTranspose MaxPool "
-    "AveragePool GlobalAveragePool GlobalMaxPool Flatten Reshape Transpose Squeeze Unsqueeze Concat Slice Pad "
-    "Resize Gather Cast Clip ReduceSum ReduceMean ArgMax Identity Dropout InstanceNormalization LRN Where Expand "
-    "Tile Shape Size Split CumSum Trilu TopK NonZero HardSwish Elu PRelu Mod Equal Range Loop Constant DepthToSpace"
+    "Relu Sigmoid Tanh Neg Abs Exp Log Sqrt Softmax Add Mul Sub Div Max MatMul Gemm Conv ConvTranspose "
+    "MaxPool AveragePool GlobalAveragePool GlobalMaxPool Flatten Reshape Transpose Squeeze Unsqueeze "
+    "Concat Slice Pad Resize Gather Cast Clip ReduceSum ReduceMean ArgMax Identity Dropout "
+    "InstanceNormalization LRN Where Expand Tile Shape Size Split CumSum Trilu TopK NonZero HardSwish "
+    "Elu PRelu Mod Equal Range Loop Constant DepthToSpace "
 ).split()
-NUMBERS = (-1, 0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 64, 255, -2, -3, 1024, 65536, 2**31 - 1, 2**31, 2**62, -(2**63))
+NUMBERS = (
+    -1, 0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 64, 255, -2, -3, 1024, 65536, 2**31 - 1, 2**31, 2**62, -(2**63),
+)  # fmt: skip
 SMALL = NUMBERS[1:10]
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-38, 1e30, float("inf"), float("-inf"), float("nan"))
 TYPES = (*range(1, 17), 0, 99)
@@ -104,7 +107,8 @@ def _weight_values(model: ModelProto, rng: random.Random) -> None:
     weight = rng.choice(model.graph.initializer)
     array = numpy_helper.to_array(weight).copy()
     place = rng.randrange(array.size or 1)
-    array.flat[place] = rng.choice(FLOATS) if array.dtype.kind == "f" else _number(rng, int(array.flat[place]))
+    is_float = array.dtype.kind == "f"
+    array.flat[place] = rng.choice(FLOATS) if is_float else _number(rng, int(array.flat[place]))
     weight.CopyFrom(numpy_helper.from_array(array, weight.name))
 
 
@@ -138,7 +142,8 @@ def _attributes(model: ModelProto, rng: random.Random) -> None:
     else:
         names = ("axis", "axes", "group", "ceil_mode", "auto_pad", "keepdims", "to", "alpha", "perm", "mode")
         value = rng.choice((0, 1, -1, 2.5, [1, 2], [], "SAME_UPPER", "VALID", ["a"], [0.5]))
-        node.attribute.append(helper.make_attribute(rng.choice(names), value, attr_type=2 if value == [] else None))
+        kind = AttributeProto.INT if value == [] else None
+        node.attribute.append(helper.make_attribute(rng.choice(names), value, attr_type=kind))
 
 
 def _operator(model: ModelProto, rng: random.Random) -> None:
@@ -194,7 +199,8 @@ def _opset(model: ModelProto, rng: random.Random) -> None:
 
 def _name(model: ModelProto, rng: random.Random) -> None:
     node = rng.choice(model.graph.node)
-    node.name = rng.choice(("", "a/b/../c", "\u540d\u524d", "x", model.graph.node[0].name, "n" * 5000, "{0}%s"))
+    first = model.graph.node[0].name
+    node.name = rng.choice(("", "a/b/../c", "\u540d\u524d", "x", first, "n" * 5000, "{0}%s"))
 
 
 def _external(model: ModelProto, rng: random.Random) -> None:
@@ -209,5 +215,6 @@ def _external(model: ModelProto, rng: random.Random) -> None:
 Mutation = Callable[[ModelProto, random.Random], None]
 MUTATIONS: tuple[tuple[Mutation, int], ...] = (
     (_dim, 14), (_rank, 1), (_element_type, 2), (_weight_shape, 6), (_weight_values, 20), (_attribute, 20),
-    (_attributes, 5), (_operator, 4), (_wire, 4), (_node, 24), (_output, 8), (_opset, 8), (_name, 8), (_external, 1),
+    (_attributes, 5), (_operator, 4), (_wire, 4), (_node, 24), (_output, 8), (_opset, 8), (_name, 8),
+    (_external, 1),
 )  # fmt: skip

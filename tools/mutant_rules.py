@@ -245,13 +245,13 @@ def parameter_types(root: Path) -> dict[str, str]:
 
 def all_mutants(root: Path) -> list[Mutant]:
     found: list[Mutant] = []
-    places: tuple[tuple[tuple[str, ...], Callable[[Source], Iterator[Mutant]]], ...] = (
+    groups: tuple[tuple[tuple[str, ...], Callable[[Source], Iterator[Mutant]]], ...] = (
         (KERNELS, of_kernel),
         (WAITING_KERNELS, of_waits),
         (LAUNCHES, partial(of_launches, types=parameter_types(root))),
         (DEVICE_CODE, of_device),
     )
-    for patterns, rules in places:
+    for patterns, rules in groups:
         for path in [p for pattern in patterns for p in sorted(root.glob(pattern))]:
             if str(path.relative_to(root)) not in LEFT_OUT:
                 found += rules(Source(root, path))

@@ -146,7 +146,8 @@ class Workshop:
         self.kernel_check: bool = source.kernel_check if source else kernel_check
         tree = source.root if source else ROOT
         builds = source.builds if source else cache.wanted_folder()
-        self.root, self.builds = folder / "tree", folder / "cache"
+        self.root: Path = folder / "tree"
+        self.builds: Path = folder / "cache"
         self.root.mkdir(parents=True)
         for name in COPIED:
             if (tree / name).is_dir():

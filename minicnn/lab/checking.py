@@ -19,9 +19,10 @@ import numpy as np
 from minicnn import epilogue
 from minicnn.device.base import Device
 from minicnn.errors import CheckError, DeviceError
+from minicnn.geometry import PLAIN
 from minicnn.graph import Epilogue, TensorType
 from minicnn.lab.arrangements import Arrangement, arrangements, lay_out
-from minicnn.registry import Case, Entry, Problem, Variant, problem_of, table
+from minicnn.registry import Case, Entry, Problem, Variant, table
 from minicnn.step import Launch, Operand, View
 
 GUARD_BYTES = 4096  # before and behind every buffer
@@ -117,6 +118,22 @@ def _require(holds: bool, complaint: str, where: str) -> None:
 
 def _joined(first: str, second: str) -> str:
     return f"{first}; {second}" if second else first
+
+
+def problem_of(
+    op: Any,
+    inputs: tuple[Operand | None, ...],
+    outputs: tuple[Operand, ...],
+    *,
+    epilogue: Epilogue = Epilogue(),
+    precision: str = "fp32",
+) -> Problem:
+    """A problem with all layouts plain, as `applies` and `orders` want it."""
+    plain_inputs = tuple(None if o is None else o.with_layout(PLAIN) for o in inputs)
+    plain_outputs = tuple(o.with_layout(PLAIN) for o in outputs)
+    return Problem(
+        operator=op, inputs=plain_inputs, outputs=plain_outputs, epilogue=epilogue, precision=precision
+    )
 
 
 def problem_of_case(case: Case, arrays: list[np.ndarray | None]) -> Problem:

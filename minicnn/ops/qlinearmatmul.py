@@ -106,7 +106,8 @@ class QLinearMatMul(_IntegerProduct):
         """Raises    ShapeError, UnsupportedError"""
         sums = self.sums(a, b, [a_scale, a_zero, y_scale, y_zero], [b_scale, b_zero])
         if y_zero.dtype not in BYTES or a_scale.dtype != "float32":
-            raise UnsupportedError("a type", found=f"y is {y_zero.dtype}, not {BYTES}; or {a_scale.dtype}")
+            found = f"y is {y_zero.dtype}, not uint8 or int8; scale is {a_scale.dtype}, not float32"
+            raise UnsupportedError("other types", found=found)
         return (replace(sums, dtype=y_zero.dtype),)
 
     def operands(self, problem: Problem) -> dict[str, Operand | None]:

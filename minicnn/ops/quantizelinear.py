@@ -123,7 +123,8 @@ class QuantizeLinear(_Linear):
         self.check(x, scale, zero)
         dtype = zero.dtype if zero is not None else TYPES[self.output_dtype or 2]
         if dtype not in BYTES or x.dtype != "float32":
-            raise UnsupportedError("a type", found=f"y is {dtype}, not {BYTES}; x is {x.dtype}, not float32")
+            found = f"y is {dtype}, not uint8 or int8; x is {x.dtype}, not float32"
+            raise UnsupportedError("other types", found=found)
         return (replace(x, dtype=dtype),)
 
     def reference(self, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None) -> np.ndarray:
@@ -145,7 +146,8 @@ class DequantizeLinear(_Linear):
     ) -> tuple[TensorType, ...]:
         self.check(x, scale, zero)
         if x.dtype not in (*BYTES, "int32") or scale.dtype != "float32" or self.output_dtype not in (0, 1):
-            raise UnsupportedError("a type", found=f"x is {x.dtype}, not {BYTES}; scale is {scale.dtype}")
+            found = f"x is {x.dtype}, not uint8, int8 or int32; scale is {scale.dtype}, not float32"
+            raise UnsupportedError("other types", found=found)
         return (replace(x, dtype="float32"),)
 
     def reference(self, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None) -> np.ndarray:

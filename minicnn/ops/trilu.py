@@ -48,6 +48,8 @@ class Trilu:
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         if len(x.extents) < 2:
             raise ShapeError("no matrix", found=x, expected="rank 2 or more")
+        if not isinstance(self.k, int):
+            raise ShapeError("k is one whole number", tensor="k", found=self.k)
         return (x,)
 
     def variants(self) -> tuple[Variant, ...]:
