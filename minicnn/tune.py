@@ -145,8 +145,10 @@ class _Memory:
         self.pointers[operand.name] = self.device.alloc(max(whole, 1))
         if array is None:
             rng = np.random.default_rng(0)
-            array = rng.standard_normal(-(-whole // 4), dtype=np.float32).view(np.uint8)[:whole]
-        self.device.upload(self.pointers[operand.name], np.ascontiguousarray(array))
+            content = rng.standard_normal(-(-whole // 4), dtype=np.float32).view(np.uint8)[:whole]
+        else:
+            content = np.ascontiguousarray(array, operand.dtype)
+        self.device.upload(self.pointers[operand.name], content)
 
     def steps_of(self, variant: Variant, problem: Problem) -> tuple[Step, ...]:
         """The variant's steps on memory of its own, its constants packed."""

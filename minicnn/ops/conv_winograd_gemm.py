@@ -52,7 +52,7 @@ class WinogradGemm(Winograd):
 
         def pack(w: np.ndarray) -> np.ndarray:
             taps = w.reshape(K, C, 9).transpose(2, 1, 0).reshape(9, -1)
-            return (transform @ taps).reshape(shape)
+            return (transform @ taps).reshape(shape).astype(np.float32)
 
         return {1: Packing(name=self.name, shape=shape, function=pack)}
 
