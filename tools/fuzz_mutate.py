@@ -142,8 +142,8 @@ def _attributes(model: ModelProto, rng: random.Random) -> None:
     else:
         names = ("axis", "axes", "group", "ceil_mode", "auto_pad", "keepdims", "to", "alpha", "perm", "mode")
         value = rng.choice((0, 1, -1, 2.5, [1, 2], [], "SAME_UPPER", "VALID", ["a"], [0.5]))
-        kind = AttributeProto.INT if value == [] else None
-        node.attribute.append(helper.make_attribute(rng.choice(names), value, attr_type=kind))
+        of_nothing = AttributeProto.INT if value == [] else None
+        node.attribute.append(helper.make_attribute(rng.choice(names), value, attr_type=of_nothing))
 
 
 def _operator(model: ModelProto, rng: random.Random) -> None:
