@@ -53,9 +53,10 @@ def _check_layer(
     problem = layer.problem
     arrays = [None if o is None else o.value if o.is_constant else before[o.name] for o in problem.inputs]
     residual = arrays.pop() if problem.epilogue.has_residual else None
+    variant = next(v for v in variants_of(problem.operator) if v.name == layer.variant)
     with np.errstate(all="ignore"):
         exact = problem.operator.reference(*arrays)
-        bound = problem.operator.bound(*arrays)
+        bound = variant.bound(problem.operator, *arrays)
         exact, bound = (v[0] if isinstance(v, tuple) else v for v in (exact, bound))
         if problem.epilogue != Epilogue():
             bound = epilogue.bound(problem.epilogue, exact, bound, residual)
@@ -63,7 +64,6 @@ def _check_layer(
     exact = np.asarray(exact)
     if exact.dtype.kind == "c":  # moved, never computed with
         return blank
-    variant = next(v for v in variants_of(problem.operator) if v.name == layer.variant)
     return _compared(blank, found, exact, variant.spread(np.broadcast_to(bound, exact.shape)))
 
 

@@ -164,7 +164,7 @@ def _static(able: list[Variant], problem: Problem) -> tuple[Variant, str]:
 def _refusal(variant: Variant, problem: Problem) -> str:
     if variant.devices and problem.target.kind not in variant.devices:
         return f"is made for {' and '.join(variant.devices)}"
-    if problem.precision not in variant.precisions:
+    if not {"fp32", problem.precision} & set(variant.precisions):
         return f"computes in {', '.join(variant.precisions)}, not in {problem.precision}"
     if variant.dtypes is not None and not variant.is_view:
         for operand in (*problem.inputs, *problem.outputs):

@@ -412,7 +412,7 @@ class _Planner:
             for step in layer.steps:
                 if isinstance(step, HostCall):
                     continue
-                for view in step.reads:
+                for view in (*step.reads, *step.writes):
                     if view.tensor in self.packed:
                         used[view.tensor] = self.packed[view.tensor].outputs[0]
                     elif view.tensor in self.tables:

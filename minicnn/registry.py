@@ -152,6 +152,10 @@ class Variant:
         """
         return errors
 
+    def bound(self, operator: Any, *arrays: np.ndarray | None) -> Any:
+        """How far outputs may be from the definition in float64; some variants round what they multiply."""
+        return operator.bound(*arrays)
+
     def orders(self, problem: Problem) -> Orders:
         return Orders(inputs=("NCHW",), outputs=("NCHW",))
 

@@ -148,7 +148,7 @@ def _opset(op: str, case: Case) -> int:
 
 
 def every_launch(kind: str) -> Iterator[Launch]:
-    """Of all cases, in all variants that this kind of device has and all arrangements."""
+    """Of all cases, in all variants that this kind of device has (a GPU: all forms), in all arrangements."""
     for domain, op in table():
         for case in cases(op).values() if not domain else ():
             arrays = arrays_of(case)
@@ -157,8 +157,9 @@ def every_launch(kind: str) -> Iterator[Launch]:
                 is_for_it = not variant.devices or kind in variant.devices
                 if variant.is_view or not is_for_it or refusal(variant, problem):
                     continue
-                for arrangement in arrangements(problem, variant):
-                    steps = variant.steps(lay_out(variant, problem, arrangement, arrays)[0])
+                forms = variant.tunings(problem) if kind == "cuda" else (variant,)
+                for form, arrangement in itertools.product(forms, arrangements(problem, variant)):
+                    steps = form.steps(lay_out(form, problem, arrangement, arrays)[0])
                     yield from (step for step in steps if isinstance(step, Launch))
 
 

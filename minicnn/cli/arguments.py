@@ -28,7 +28,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="conv=im2col for all convolutions where it applies; NODE=direct for one node",
     )
-    parser.add_argument("--precision", choices=("fp32",), default="fp32", help="(%(default)s)")
+    parser.add_argument(
+        "--precision",
+        choices=("fp32", "tf32"),
+        default="fp32",
+        help="tf32: a GPU may round what it multiplies to 11 bits (%(default)s)",
+    )
     parser.add_argument(
         "--fuse", choices=("all", "none"), default="all", help="none: a layer for every ONNX node"
     )

@@ -25,7 +25,7 @@ from minicnn.errors import BuildError
 
 WHEELS = "nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime"  # together a working nvcc
 REMEDY = f"install the CUDA toolkit so that nvcc is on PATH, or `pip install {WHEELS}`"
-PREBUILT_ARCHITECTURES = (75,)  # the oldest that CUDA 13 knows; no kernel needs more yet
+PREBUILT_ARCHITECTURES = (75, 80)  # the oldest that CUDA 13 knows; that of asynchronous copies and TF32
 
 # Toolkit -> the PTX version that its driver is the first to read. Source: PTX ISA, release notes.
 _PTX_OF_CUDA = {
@@ -147,7 +147,9 @@ def prebuilt_folder() -> Path:
 
 
 def prebuild(into: Path) -> list[Path]:
-    """PTX of the kernels that prebuilt.py lists, for PREBUILT_ARCHITECTURES, under the names `ptx` looks for.
+    """PTX of the kernels that prebuilt.py lists, under the names that `ptx` looks for.
+
+    Each for the oldest of PREBUILT_ARCHITECTURES that has what it needs.
 
     Raises    BuildError: no compiler, or a kernel that doesn't compile
     """
@@ -156,7 +158,11 @@ def prebuild(into: Path) -> list[Path]:
         raise BuildError("no nvcc to prebuild kernels with", remedy=REMEDY)
     into.mkdir(parents=True, exist_ok=True)
     architectures = [a for a in PREBUILT_ARCHITECTURES if a in compiler.architectures]
-    jobs = [(file, defines, a) for file, defines in prebuilt.modules("cuda") for a in architectures]
+    jobs = [
+        (file, defines, architecture)
+        for file, defines in prebuilt.modules("cuda")
+        for architecture in [a for a in architectures if a >= prebuilt.oldest(file)][:1]
+    ]
 
     def write(job: tuple[str, Defines, int]) -> Path:
         path = into / _prebuilt_name(*job)

@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 import json
+import re
 
 from minicnn import kernels
 from minicnn.errors import BuildError
 
 Defines = tuple[tuple[str, int], ...]
+_NEEDS = re.compile(r"^// needs +sm_(\d+)", re.MULTILINE)
+
+
+def oldest(file: str) -> int:
+    """The compute capability (80: 8.0) that a kernel file says it needs; 0: any, and the CPU will do."""
+    found = _NEEDS.search(kernels.source_path(file).read_text())
+    return int(found[1]) if found else 0
 
 
 def modules(target: str) -> list[tuple[str, Defines]]:
@@ -25,6 +33,8 @@ def modules(target: str) -> list[tuple[str, Defines]]:
     except (OSError, ValueError) as error:
         raise BuildError("the list of prebuilt kernels can't be read", file=path, found=error) from None
     plain: list[tuple[str, Defines]] = [(file.name, ()) for file in sorted(folder.glob("*.cu"))]
+    if target != "cuda":
+        plain = [(file, defines) for file, defines in plain if not oldest(file)]
     return plain + [(file, defines_of(text)) for file, forms in listed.items() for text in forms]
 
 

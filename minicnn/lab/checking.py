@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minicnn import epilogue
+from minicnn import elements, epilogue
 from minicnn.device.base import Device
 from minicnn.errors import CheckError, DeviceError
 from minicnn.geometry import PLAIN
@@ -88,7 +88,7 @@ def check_case(
     problem = problem_of_case(case, arrays)
     problem = replace(problem, target=replace(problem.target, threads=threads))
     _require(not refusal(variant, problem), f"doesn't apply: {refusal(variant, problem)}", where)
-    exact, bounds = definition(case, arrays, arrays)
+    exact, bounds = definition(case, arrays, arrays, variant)
     for output, reference in zip(problem.outputs, exact, strict=True):
         fits = output.shape == reference.shape
         _require(fits, f"infer says {output.shape}, reference gives {reference.shape}", where)
@@ -155,18 +155,23 @@ def problem_of_case(case: Case, arrays: list[np.ndarray | None]) -> Problem:
 
 
 def definition(
-    case: Case, arrays: list[np.ndarray | None], clean: list[np.ndarray | None]
+    case: Case,
+    arrays: list[np.ndarray | None],
+    clean: list[np.ndarray | None],
+    variant: Variant = Variant(),
 ) -> tuple[tuple[np.ndarray, ...], tuple[Any, ...]]:
     """Reference values of `arrays` in float64, error bounds of the same arrays without NaN."""
     residual, clean_residual = (arrays[-1], clean[-1]) if case.epilogue.has_residual else (None, None)
     count = len(arrays) - case.epilogue.has_residual
     with np.errstate(all="ignore"):
         exact = _tuple(case.operator.reference(*arrays[:count]))
-        bounds = _tuple(case.operator.bound(*clean[:count]))
+        bounds = _tuple(variant.bound(case.operator, *clean[:count]))
         if case.epilogue != Epilogue():
             clean_exact = exact if arrays is clean else _tuple(case.operator.reference(*clean[:count]))
             bounds = (epilogue.bound(case.epilogue, clean_exact[0], bounds[0], clean_residual),)
             exact = (epilogue.reference(case.epilogue, exact[0], residual),)
+            stored = elements.storage_bound(np.nan_to_num(exact[0]), np.dtype(case.dtype))
+            bounds = (bounds[0] + stored,)
     if len(bounds) < len(exact):
         bounds = bounds * len(exact)
     return tuple(np.asarray(e) for e in exact), bounds

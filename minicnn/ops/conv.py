@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minicnn import epilogue
+from minicnn import elements, epilogue
 from minicnn.errors import ShapeError
 from minicnn.geometry import Window
 from minicnn.graph import Epilogue, TensorType
 from minicnn.ops.conv_depthwise import DepthwiseStrips
 from minicnn.ops.conv_fft import Spectral
+from minicnn.ops.conv_igemm import IMPLICIT_GEMMS
 from minicnn.ops.conv_tiled import Tiled
 from minicnn.ops.conv_variants import Depthwise, Direct, Gemm1x1, Im2col
 from minicnn.ops.conv_volume import Planes, Volume
@@ -75,6 +76,7 @@ class Conv(Windowed):
             WinogradGemm(outputs=4),
             Winograd(outputs=2),
             Winograd(outputs=4),
+            *IMPLICIT_GEMMS,
             Volume(),
             Planes(),
         )
@@ -109,8 +111,14 @@ class Conv(Windowed):
 
     def bound(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
         terms = math.prod(w.shape[1:]) + (b is not None)
-        magnitude = self.reference(np.abs(x), np.abs(w), None if b is None else np.abs(b))
-        return 4 * math.sqrt(terms) * epilogue.UNIT_ROUNDOFF * magnitude
+        own = 4 * math.sqrt(terms) * epilogue.UNIT_ROUNDOFF * self.magnitude(x, w, b)
+        if x.dtype == np.float16:
+            own = own + elements.storage_bound(self.reference(x, w, b), x.dtype)
+        return own
+
+    def magnitude(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+        """The sum of what its products amount to, which bounds of errors are about."""
+        return self.reference(np.abs(x), np.abs(w), None if b is None else np.abs(b))
 
 
 def _reached(axis: Window, tap: int) -> slice:
@@ -126,14 +134,20 @@ _RESIDUAL_RELU = Epilogue(activation="Relu", has_residual=True)
 
 
 def _case(
-    conv: Conv, x: tuple[int, ...], w: tuple[int, ...], *, bias: bool = True, fused: Epilogue = _NOTHING
+    conv: Conv,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    *,
+    bias: bool = True,
+    fused: Epilogue = _NOTHING,
+    dtype: str = "float32",
 ) -> Case:
     """Constant weights and bias; the residual's shape follows from the operator."""
-    x_type, w_type = (TensorType(dtype="float32", shape=shape) for shape in (x, w))
+    x_type, w_type = (TensorType(dtype=dtype, shape=shape) for shape in (x, w))
     residual = (conv.infer(x_type, w_type)[0].extents,) if fused.has_residual else ()
     constants = (1, 2) if bias else (1,)
     shapes = (x, w, (w[0],) if bias else None, *residual)
-    return Case(operator=conv, shapes=shapes, constants=constants, epilogue=fused)
+    return Case(operator=conv, shapes=shapes, constants=constants, dtype=dtype, epilogue=fused)
 
 
 CASES = {
@@ -243,6 +257,16 @@ CASES = {
     "1-D, few channels": _case(Conv(dilations=(2,), pads=(0, 3)), (2, 4, 23), (9, 4, 3)),
     "weights and bias at run time": Case(
         operator=Conv(pads=(1, 1, 1, 1)), shapes=((1, 16, 5, 6), (4, 16, 3, 3), (4,))
+    ),
+    "float16": _case(
+        Conv(strides=(2, 1), pads=(1, 1, 1, 1)), (2, 21, 9, 11), (37, 21, 3, 3), fused=_RESIDUAL_RELU,
+        dtype="float16",
+    ),
+    "float16, groups": _case(
+        Conv(group=2, dilations=(1, 2)), (1, 24, 6, 9), (34, 12, 3, 2), fused=_CLIP, dtype="float16"
+    ),
+    "float16, an image's three channels": _case(
+        Conv(strides=(2, 2), pads=(3, 3, 3, 3)), (1, 3, 15, 18), (20, 3, 7, 7), bias=False, dtype="float16"
     ),
     "bias at run time": Case(operator=Conv(), shapes=((1, 16, 5, 6), (4, 16, 1, 1), (4,)), constants=(1,)),
 }

@@ -102,9 +102,16 @@ struct Accumulator {
 };
 Accumulator place(int lane, int r) { return {lane / 4 + 8 * (r / 2), lane % 4 * 2 + (r & 1)}; }
 
-float dot(const Instruction& i, const Tile& tile, Accumulator at, float sum) {
-  for (int k = 0; k < i.tile_k; ++k) sum += tile.a[at.row * i.tile_k + k] * tile.b[k * i.tile_n + at.column];
-  return sum;
+constexpr int TILE_N = 8;  // of every shape that bind_mma lets through
+
+// The whole product, a row of eight sums at a time: one vector of the host.
+void accumulate(const Instruction& i, const Tile& tile, float (&sums)[16][TILE_N]) {
+  for (int row = 0; row < i.tile_m; ++row) {
+    for (int k = 0; k < i.tile_k; ++k) {
+      const float a = tile.a[row * i.tile_k + k];
+      for (int n = 0; n < TILE_N; ++n) sums[row][n] += a * tile.b[k * TILE_N + n];
+    }
+  }
 }
 
 int64_t integer_dot(const Instruction& i, const Tile& tile, Accumulator at, int64_t sum) {
@@ -114,31 +121,44 @@ int64_t integer_dot(const Instruction& i, const Tile& tile, Accumulator at, int6
   return sum;
 }
 
+void multiply_integers(Warp& w, const Instruction& i, const Tile& tile) {
+  const auto first_c = static_cast<size_t>(i.count_a + i.count_b);
+  for (int l = 0; l < WARP; ++l) {
+    Lane out[4] = {};
+    for (size_t r = 0; r < i.dst.size(); ++r) {
+      const Lane c = w.row(i.src[first_c + r])[l];
+      int64_t sum = integer_dot(i, tile, place(l, static_cast<int>(r)), static_cast<int32_t>(c));
+      if (i.saturate) sum = std::min<int64_t>(std::max<int64_t>(sum, INT32_MIN), INT32_MAX);
+      out[r] = static_cast<uint32_t>(sum);
+    }
+    for (size_t r = 0; r < i.dst.size(); ++r) w.row(i.dst[r])[l] = out[r];
+  }
+}
+
 void multiply(Block&, Warp& w, const Instruction& i, uint32_t) {
   Tile tile;
   gather(w, i, tile);
+  if (i.type == Type::s32) return multiply_integers(w, i, tile);
   const auto first_c = static_cast<size_t>(i.count_a + i.count_b);
-  const bool integer = i.type == Type::s32, halves_in = i.source_type == Type::f16, halves_out = i.type == Type::f16;
+  const bool halves_in = i.source_type == Type::f16, halves_out = i.type == Type::f16;
   const int values = i.tile_m * i.tile_n / WARP;
-  for (int l = 0; l < WARP; ++l) {
-    Lane out[4] = {};
-    for (int r = 0; r < values; ++r) {
-      const Lane c = w.row(i.src[first_c + static_cast<size_t>(halves_in ? r / 2 : r)])[l];
-      if (integer) {
-        out[r] = static_cast<uint32_t>(integer_dot(i, tile, place(l, r), static_cast<int32_t>(c)));
-        if (i.saturate) {
-          const int64_t full = integer_dot(i, tile, place(l, r), static_cast<int32_t>(c));
-          out[r] = static_cast<uint32_t>(std::min<int64_t>(std::max<int64_t>(full, INT32_MIN), INT32_MAX));
-        }
-        continue;
-      }
-      const float start = halves_in ? half_to_float(static_cast<uint16_t>(c >> (16 * (r & 1))))
-                                    : float_from_bits(static_cast<uint32_t>(c));
-      const float sum = dot(i, tile, place(l, r), start);
-      out[r] = halves_out ? float_to_half(sum) : float_bits(sum);
+  float sums[16][TILE_N];
+  for (int r = 0; r < values; ++r) {
+    const Lane* c = w.row(i.src[first_c + static_cast<size_t>(halves_in ? r / 2 : r)]);
+    for (int l = 0; l < WARP; ++l) {
+      sums[place(l, r).row][place(l, r).column] =
+          halves_in ? half_to_float(static_cast<uint16_t>(c[l] >> (16 * (r & 1))))
+                    : float_from_bits(static_cast<uint32_t>(c[l]));
     }
-    for (size_t r = 0; r < i.dst.size(); ++r) {
-      w.row(i.dst[r])[l] = halves_out ? out[2 * r] | out[2 * r + 1] << 16 : out[r];
+  }
+  accumulate(i, tile, sums);
+  const auto result = [&](int l, int r) { return sums[place(l, r).row][place(l, r).column]; };
+  for (size_t r = 0; r < i.dst.size(); ++r) {
+    Lane* d = w.row(i.dst[r]);
+    const int value = static_cast<int>(r);
+    for (int l = 0; l < WARP; ++l) {
+      d[l] = halves_out ? float_to_half(result(l, 2 * value)) | float_to_half(result(l, 2 * value + 1)) << 16
+                        : float_bits(result(l, value));
     }
   }
 }
