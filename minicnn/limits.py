@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
+from minicnn.choose import able_variants
 from minicnn.errors import MemoryLimitError
 from minicnn.plan import Layer, Plan
-from minicnn.registry import variants_of
 
 Built = TypeVar("Built")
 Make = Callable[[Mapping[str, str]], Plan]  # from wanted variants
@@ -60,8 +60,8 @@ def _leanest(layer: Layer) -> str | None:
     """The variant of a layer that takes the least workspace; None where it has that already."""
     if layer.problem is None or not layer.workspace_bytes:
         return None
-    able = [v for v in variants_of(layer.problem.operator) if not v.applies(layer.problem)]
-    needs = {variant.name: variant.workspace_bytes(layer.problem) for variant in reversed(able)}
+    able = reversed(able_variants(layer.problem))
+    needs = {variant.name: variant.workspace_bytes(layer.problem) for variant in able}
     name = min(needs, key=needs.__getitem__, default=layer.variant)
     return name if name != layer.variant and needs[name] < layer.workspace_bytes else None
 
