@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _insisting_interrupts() -> Iterator[None]:
-    """Ctrl-C's exception is lost where it meets a destructor, as h5py's at each repetition: it comes again."""
+    """Ctrl-C's exception is lost where it meets a destructor, as one of h5py: it comes again."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
