@@ -1,12 +1,13 @@
 // conv_igemm.cu -- a convolution as one product on tensor cores, of a left matrix that is never written (implicit GEMM)
 //
 // computes  y[n,p,q,k] = activation(bias[k] + residual[n,p,q,k] + sum over r < R, s < S, c < C of
-//               x[n, p*stride_h + r*dilation_h - pad_top, q*stride_w + s*dilation_w - pad_left, g*C + c] * w[g,k,r,s,c])
+//               x[n, p*stride_h + r*dilation_h - pad_top, q*stride_w + s*dilation_w - pad_left, g*C + c]
+//               * w[g,k,r,s,c])
 //           taps outside x are 0; bias or residual null: left out
 //           PRODUCTS=1: factors rounded to TF32 (w has been), or halves (ELEMENT=1). PRODUCTS=3: each float is the sum
 //           of two TF32 numbers, of whose four products the smallest is left out; it is below 2^-22 of the largest
 // layout    x, y, residual: pixels, x_stride, y_stride, residual_stride numbers apart; group g has C channels of x from
-//           g*C on, K of y from g*K on
+//           g*C on, K of y from g*K on; images, rows, columns of y and residual are y_image, y_row, y_column pixels apart
 //           w [group][K][terms]: a filter's R*S taps of C channels rounded up to 16 bytes, then zeros to whole steps
 //           partial: a tile of sums for each block where z cuts the terms; arrived: 0 for each tile, before and after
 // mapping   a block: ROWS pixels (x grid) by COLUMNS filters (y grid: tile of filters + tiles * g), a part of the terms
@@ -38,7 +39,7 @@
 #define WARP_COLUMNS 32
 #endif
 #ifndef STAGES
-#define STAGES 4
+#define STAGES 3
 #endif
 #ifndef PRODUCTS
 #define PRODUCTS 3
@@ -145,9 +146,10 @@ __device__ __forceinline__ static void multiply_step(unsigned char* a_step, unsi
     }
 }
 
-// Adds up what all parts of a tile have, in their order, for the block that was last to write its own.
-__device__ __forceinline__ static bool add_parts(float* partial, unsigned* arrived, float (&sum)[M_TILES][N_TILES][4]) {
-    __shared__ bool is_last;
+// Adds up what all parts of a tile have, in their order, for the block that was last to write its own. `before`: shared
+// memory that no step is read from any more; a variable beside it would cost some GPUs every second block.
+__device__ __forceinline__ static bool add_parts(float* partial, unsigned* arrived, unsigned* before,
+                                                 float (&sum)[M_TILES][N_TILES][4]) {
     int parts = gridDim.z, tile = blockIdx.y * gridDim.x + blockIdx.x;
     // A thread's own sums, from part to part the same place: neighbours lie side by side.
     float4* own = reinterpret_cast<float4*>(partial) + size_t(tile) * parts * (ROWS * COLUMNS / 4) + threadIdx.x;
@@ -160,9 +162,9 @@ __device__ __forceinline__ static bool add_parts(float* partial, unsigned* arriv
     }
     __threadfence();  // what this block wrote is there for whoever sees the counter
     __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicInc(arrived + tile, parts - 1) == unsigned(parts - 1);  // the last sets it to 0
+    if (threadIdx.x == 0) *before = atomicInc(arrived + tile, parts - 1);  // the last block sets it to 0 again
     __syncthreads();
-    if (!is_last) return false;
+    if (*before != unsigned(parts - 1)) return false;
     __threadfence();
     UNROLL(8)
     for (int i = 0; i < M_TILES; ++i) {
@@ -233,7 +235,7 @@ KERNEL(conv_igemm)(const Number* __restrict__ x, const Number* __restrict__ w, c
                    int N, int C, int H, int W, int K, int R, int S, int P, int Q,
                    int stride_h, int stride_w, int dilation_h, int dilation_w, int pad_top, int pad_left,
                    int terms, int tiles, int x_stride, int y_stride, int residual_stride,
-                   int activation, float alpha, float beta) {
+                   int y_image, int y_row, int y_column, int activation, float alpha, float beta) {
     DYNAMIC_SHARED(unsigned char, stages);
     __shared__ Row rows[ROWS];
     int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -245,7 +247,7 @@ KERNEL(conv_igemm)(const Number* __restrict__ x, const Number* __restrict__ w, c
         rows[i].place = exists ? ((n * H + h) * W + column) * x_stride : 0;
         rows[i].h = exists ? h : -(1 << 30);  // above x with every tap
         rows[i].w = column;
-        rows[i].pixel = exists ? m : -1;
+        rows[i].pixel = exists ? n * y_image + p * y_row + q * y_column : -1;
     }
     __syncthreads();
 
@@ -303,7 +305,7 @@ KERNEL(conv_igemm)(const Number* __restrict__ x, const Number* __restrict__ w, c
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
 
-    if (gridDim.z > 1 && !add_parts(partial, arrived, sum)) return;  // all threads of the block, behind its barriers
+    if (gridDim.z > 1 && !add_parts(partial, arrived, reinterpret_cast<unsigned*>(stages), sum)) return;
     wait_copies<0>();
     __syncthreads();
     float* tile = reinterpret_cast<float*>(stages);
@@ -318,7 +320,8 @@ KERNEL(conv_igemm)(const Number* __restrict__ x, const Number* __restrict__ w, c
     }
     __syncthreads();
     k_first += group * K;
-    bool y_aligned = is_aligned(y + k_first, y_stride), residual_aligned = is_aligned(residual + k_first, residual_stride);
+    bool y_aligned = is_aligned(y + k_first, y_stride);
+    bool residual_aligned = is_aligned(residual + k_first, residual_stride);
     UNROLL(1)
     for (int i = thread; i < ROWS * COLUMNS / 4; i += THREADS) {
         int row = i / (COLUMNS / 4), k = i % (COLUMNS / 4) * 4, pixel = rows[row].pixel, present = filters - k;
@@ -331,7 +334,8 @@ KERNEL(conv_igemm)(const Number* __restrict__ x, const Number* __restrict__ w, c
                 if (e < present) total.v[e] += bias[k + e];
         }
         if (residual)
-            total = total + load_four(residual + (pixel * residual_stride + k), present, residual_aligned && present >= 4);
+            total = total + load_four(residual + (pixel * residual_stride + k), present,
+                                      residual_aligned && present >= 4);
         store_four(y + (pixel * y_stride + k), activate(total, activation, alpha, beta), present,
                    y_aligned && present >= 4);
     }

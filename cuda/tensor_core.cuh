@@ -6,7 +6,7 @@
 // commit_copies     closes a group of copies; wait_copies<N>: until all but the last N groups of this thread are there
 // load_matrices     four 8 x 8 matrices of 16-bit numbers (of TF32: 8 x 4), one row's address a lane
 // multiply_tf32     d += a b, 16 x 8 by 8 x 8; multiply_half: 16 x 16 by 16 x 8, both with sums in float
-// round_tf32        a float to the 11 bits that a tensor core multiplies, to the nearest, half away from zero; NaN stays
+// round_tf32        a float to the 11 bits that a tensor core multiplies, to the nearest, half away from 0; NaN stays
 //
 // source    PTX ISA: cp.async, ldmatrix, mma.sync and its fragments, cvt.rna.tf32
 #pragma once

@@ -13,6 +13,7 @@ from functools import cache
 
 import harness
 from minicnn import kernels
+from minicnn.ops.conv_depthwise import QUAD
 from minicnn.step import Launch
 from minicnn.tiling import VECTOR
 
@@ -113,6 +114,7 @@ def test_cases_run_every_loop() -> None:
 def beyond(launch: Launch, axis: str, index: str, limit: str) -> bool:
     """Whether a thread's index passes the limit. `index`: how the kernel makes it."""
     elements = VECTOR if "* VECTOR" in index else 1
+    elements *= QUAD if "* QUAD" in index else 1
     if "* PIXELS" in index:
         elements *= int(dict(launch.kernel.defines)["PIXELS"])
     threads = launch.grid["xyz".index(axis)] * launch.block["xyz".index(axis)]

@@ -21,8 +21,9 @@ from minicnn.graph import Epilogue, TensorType
 from minicnn.lab.checking import arrays_of, check_case, problem_of_case
 from minicnn.occupancy import occupancy
 from minicnn.ops.conv import Conv
-from minicnn.ops.conv_igemm import IMPLICIT_GEMMS, SMALL, ImplicitGemm, estimate_us, rounded_to_tf32
+from minicnn.ops.conv_igemm import IMPLICIT_GEMMS, ImplicitGemm
 from minicnn.ops.conv_variants import extents_of
+from minicnn.ops.tensor_cores import SMALL, estimate_us, rounded_to_tf32
 from minicnn.registry import Case, Problem, Target
 from minicnn.sim import library
 
@@ -147,7 +148,7 @@ def chosen(problem: Problem) -> choose.Choice:
         (problem_on(GPU, precision="tf32"), "igemm_tf32"),
         (problem_on(GPU, dtype="float16"), "igemm_half"),
         (problem_on(replace(GPU, architecture="sm_75")), "winograd4_gemm"),
-        (problem_on(GPU, conv=Conv(group=64, pads=(1, 1, 1, 1)), w=(64, 1, 3, 3)), "depthwise"),
+        (problem_on(GPU, conv=Conv(group=64, pads=(1, 1, 1, 1)), w=(64, 1, 3, 3)), "depthwise_quads"),
         (problem_on(GPU, conv=Conv(), x=(1, 3, 8, 8), w=(64, 3, 1, 1)), "gemm1x1"),
         (problem_on(GPU, conv=Conv(group=32), w=(64, 2, 3, 3)), "im2col"),
     ],
@@ -187,7 +188,7 @@ def test_small_images_are_cut_into_parts_and_large_ones_into_large_tiles():
             problem_on(GPU, x=(32, 128, 56, 56), w=(128, 128, 3, 3)),
         )
     )
-    assert late.parts > 4 and late.blocks[0] * late.blocks[1] * late.parts > 60
+    assert late.parts > 4 and late.counters * late.parts > 60
     assert early.parts == 1 and early.tile.rows == 128
 
 

@@ -21,6 +21,7 @@ from minicnn.occupancy import LIMITS, Occupancy, occupancy
 from minicnn.step import Extent3, Kernel
 
 QUICK = ("75", "90")
+MANY_FORMS = 8  # of one file: they needn't be compiled for what is another target to the register
 TWINS = {"86": "89", "90a": "90"}  # compiled alike as far as kernels use no instruction of 90a's own
 OTHERS = tuple(target for target in ptxas.TARGETS if target not in QUICK)
 # (file, entry): why it may keep registers in memory
@@ -47,10 +48,10 @@ def check(file: str, targets: tuple[str, ...]) -> None:
     assert COMPILER is not None
     if file in host_only():
         targets = targets[:1]
-    if prebuilt.oldest(file):  # many forms of one long kernel: not those that are as others to the register
-        targets = tuple(t for t in targets if ptxas.compute_capability(t) >= prebuilt.oldest(file))
-        targets = tuple(t for t in targets if t not in TWINS)
     used = {kernel.defines for kernel in launches() if kernel.file == file}
+    targets = tuple(t for t in targets if ptxas.compute_capability(t) >= prebuilt.oldest(file))
+    if len(used) > MANY_FORMS:
+        targets = tuple(t for t in targets if t not in TWINS)
     for defines in sorted(used) or [()]:
         found = ptxas.resources(COMPILER, file, defines, targets)
         assert set(found) == {(entry, target) for entry in kernels.entries(file) for target in targets}

@@ -17,7 +17,7 @@ from minicnn import elements, epilogue
 from minicnn.errors import ShapeError
 from minicnn.geometry import Window
 from minicnn.graph import Epilogue, TensorType
-from minicnn.ops.conv_depthwise import DepthwiseStrips
+from minicnn.ops.conv_depthwise import DepthwiseQuads, DepthwiseStrips
 from minicnn.ops.conv_fft import Spectral
 from minicnn.ops.conv_igemm import IMPLICIT_GEMMS
 from minicnn.ops.conv_tiled import Tiled
@@ -71,6 +71,7 @@ class Conv(Windowed):
             Gemm1x1(),
             Depthwise(),
             DepthwiseStrips(),
+            DepthwiseQuads(),
             Tiled(),
             WinogradGemm(outputs=2),
             WinogradGemm(outputs=4),
@@ -219,7 +220,7 @@ CASES = {
     ),
     "depthwise, wider than a block": _case(Conv(group=33, pads=(1, 1, 1, 1)), (2, 33, 3, 19), (33, 1, 3, 3)),
     "depthwise, more channels than a block": _case(
-        Conv(group=528, pads=(1, 0, 1, 0)), (1, 528, 3, 4), (528, 1, 3, 3), fused=_RELU
+        Conv(group=1040, pads=(1, 0, 1, 0)), (1, 1040, 3, 4), (1040, 1, 3, 3), fused=_RELU
     ),
     "depthwise, dilated, residual": _case(
         Conv(group=16, dilations=(2, 1), pads=(2, 1, 2, 1)),

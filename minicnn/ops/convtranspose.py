@@ -19,6 +19,7 @@ from minicnn import epilogue
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.geometry import Shape, Window
 from minicnn.graph import Epilogue, TensorType
+from minicnn.ops.convtranspose_igemm import PhasedGemm
 from minicnn.ops.convtranspose_variants import Col2im, Depthwise, Direct, Volume
 from minicnn.registry import Case, Cost, Problem, Variant, operator
 from minicnn.window import Windowed
@@ -131,7 +132,7 @@ class ConvTranspose(Windowed):
         return (TensorType(dtype=x.dtype, shape=(N, K, *out)),)
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Col2im(), Depthwise(), Volume())
+        return (Direct(), Col2im(), Depthwise(), PhasedGemm(), Volume())
 
     def cost(self, problem: Problem) -> Cost:
         weights = problem.inputs[1]
