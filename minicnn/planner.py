@@ -279,16 +279,20 @@ class _Planner:
         if output.name in self.places:  # a Concat whose inputs have been written into it
             return self.laid_out[output.name]
         laid = output.with_layout(NHWC if order == "NHWC" and len(output.shape) >= 2 else PLAIN)
-        if variant is not None and x is not None and self._may_overwrite(index, variant, x, laid):
+        if x is not None and self._may_overwrite(index, choice, x, laid):
             return self._share(laid, x.name)
         return self._place(laid, "activation")
 
-    def _may_overwrite(self, index: int, variant: Variant, x: Operand, y: Operand) -> bool:
-        """Whether y may take x's memory: nobody reads anything there any more, and both lie alike."""
-        if not variant.may_overwrite or x.is_constant or x.layout != y.layout or x.nbytes != y.nbytes:
+    def _may_overwrite(self, index: int, choice: Chosen, x: Operand, y: Operand) -> bool:
+        """Whether y may take x's memory: read once, nobody reads anything there any more, both lie alike."""
+        may = choice.variant is not None and choice.variant.may_overwrite
+        if not may or x.is_constant or x.layout != y.layout or x.nbytes != y.nbytes:
             return False
-        tenants = self.tenants[self.places[x.name]]
-        return all(self.last_reader.get(name, -1) <= index for name in tenants) and not x.layout.is_slice
+        place = self.places[x.name]
+        reads = [self.places.get(operand.name) for operand in choice.problem.inputs if operand is not None]
+        if reads.count(place) > 1 or x.layout.is_slice:
+            return False
+        return all(self.last_reader.get(name, -1) <= index for name in self.tenants[place])
 
     def _place(self, operand: Operand, kind: str) -> Operand:
         """Gives a tensor a buffer of its own."""

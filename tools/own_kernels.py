@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,10 @@ class Own(Variant):
     def spread(self, errors: np.ndarray) -> np.ndarray:
         instances = (v for case in cases(self.op).values() for v in case.operator.variants())
         return next(v for v in instances if v.name == self.inner).spread(errors)
+
+    def bound(self, operator: Any, *arrays: np.ndarray | None) -> Any:
+        found: Variant = next(v for v in operator.variants() if v.name == self.inner)
+        return found.bound(operator, *arrays)
 
     def orders(self, problem: Problem) -> Orders:
         return self._of(problem).orders(problem)

@@ -228,6 +228,7 @@ class Square(FloatElementwise):
     """To the power of 2: a product."""
 
     name = "square"
+    may_overwrite = False  # x is both operands: the second one's row start is read by every thread
 
     def applies(self, problem: Problem) -> str:
         b = problem.inputs[1]
