@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tokenize
@@ -13,6 +14,7 @@ import pytest
 
 from minicnn import store
 from minicnn.device import nvcc
+from minicnn.errors import BuildError, CheckError
 from minicnn.lab import runner, scaffold
 from test_models import MODELS
 
@@ -98,6 +100,54 @@ def test_one_character_changed_is_noticed(tmp_path: Path) -> None:
     (wrong, *_) = [line for line in done.stdout.splitlines() if line.startswith("WRONG")]
     assert re.search(r"the first at \(0, 0, 0, \d+\): expected .* found", wrong), wrong
     assert f"--case '{case}'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (("x[i]", "x[i + 100000000]"), r"layer \S+, variant my_relu: the process died of SIGSEGV"),
+        (("float v", "while (blockIdx.x == 0) y[i] += 1; float v"), "variant my_relu: no answer within 3 s"),
+        (("float v", "flot v"), r"my_relu\.cu:9; found: .*flot"),
+    ],
+    ids=["a wild address", "a loop that never ends", "no C++"],
+)
+def test_a_bench_dies_apart(change: tuple[str, str], sentence: str, tmp_path: Path) -> None:
+    scaffold.write("my_relu", "Relu", tmp_path)
+    path = tmp_path / "my_relu.cu"
+    path.write_text(path.read_text().replace(*change))
+    file = tmp_path / "my_relu.py"
+    with pytest.raises((CheckError, BuildError), match=sentence):
+        list(runner.bench(file, "my_relu", model=str(DIGIT), device="host", patience_s=3))
+
+
+def test_watching_checks_and_times_after_each_change(tmp_path: Path) -> None:
+    scaffold.write("my_relu", "Relu", tmp_path)
+    path = tmp_path / "my_relu.cu"
+    words = ["kernel", "bench", "my_relu.py", "--model", str(DIGIT), "--device", "host", "--watch"]
+    watch = subprocess.Popen(
+        [sys.executable, "-u", "-m", "minicnn", *words], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        first = _until_waiting(watch)
+        assert "WRONG" not in first and re.search("faster|slower|same|can't tell", first)
+        path.write_text(path.read_text().replace("value < 0", "value > 0"))
+        assert "isn't right" in _until_waiting(watch)
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(10) == 130
+    finally:
+        watch.kill()
+        watch.communicate()
+
+
+def _until_waiting(watch: subprocess.Popen[str]) -> str:
+    assert watch.stdout is not None
+    said = []
+    for line in watch.stdout:
+        if line.startswith("waiting"):
+            return "".join(said)
+        said.append(line)
+    raise AssertionError(f"it ended: {said}")
 
 
 def test_a_sanitizer_names_the_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minicnn.cli import arguments
-from minicnn.errors import CheckError, InputError
+from minicnn.errors import CheckError, InputError, MinicnnError
 
 if TYPE_CHECKING:
     from minicnn.lab.files import BroughtIn
@@ -107,34 +107,28 @@ def run_bench(options: argparse.Namespace) -> None:
                 for found in _brought_in(options.file):
                     _check(argparse.Namespace(**checked), found)
                 _bench(options)
-            except (CheckError, InputError) as error:
+            except MinicnnError as error:
                 print(error)
             print("waiting for changes; Ctrl-C ends")
         time.sleep(WATCH_S)
 
 
 def _bench(options: argparse.Namespace) -> None:
-    from minicnn.device import open_device
-    from minicnn.engine import load, target_of
-    from minicnn.lab import race
-    from minicnn.lab.layers import plan_with
+    from minicnn.lab import runner
     from minicnn.report import lists
 
-    founds = _brought_in(options.file)
-    device = open_device(options.device, threads=options.threads)
-    try:
-        model = load(options.model, arguments.shapes(options), batch=options.batch)
-        for found in founds:
-            plan = plan_with(found.op, model, target_of(device))
-            count = 0
-            for bout in race.bouts(found, plan, device, counters=options.counters):
-                count += 1
-                lists.print_bout(bout)
-            if not count:
-                sentence = "the model has no layer that this kernel can do"
-                raise InputError(sentence, file=options.model, operator=found.op)
-    finally:
-        device.close()
+    for found in _brought_in(options.file):
+        count = 0
+        for bout in runner.bench(
+            options.file, found.variant.name, model=options.model, device=options.device,
+            threads=options.threads, shapes=arguments.shapes(options), batch=options.batch,
+            counters=options.counters, patience_s=PATIENCE_S,
+        ):  # fmt: skip
+            count += 1
+            lists.print_bout(bout)
+        if not count:
+            sentence = "the model has no layer that this kernel can do"
+            raise InputError(sentence, file=options.model, operator=found.op)
 
 
 def _brought_in(file: str) -> list[BroughtIn]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from minicnn.step import Launch, Operand, Step, View
 
 ROUNDS = 15
 TARGETS = ("80", "89", "90", "120")  # whose resources are shown
+INTERVALS = ("interval", "ratio_interval")
 SAME = 0.02  # a ratio's interval within this of 1
 
 
@@ -63,8 +65,22 @@ class Bout:
     counters: dict[str, int]
 
 
-def bouts(found: BroughtIn, plan: Plan, device: Device, *, counters: bool) -> Iterator[Bout]:
-    """One for each distinct layer of the operator that the user's variant can do."""
+def bout_of(words: Mapping[str, Any]) -> Bout:
+    """From the plain data that dataclasses.asdict made of it."""
+    entrants = []
+    for one in words["entrants"]:
+        intervals = {name: stats.Interval(**one[name]) for name in INTERVALS if one[name]}
+        entrants.append(Entrant(**dict(one) | intervals))
+    return Bout(**dict(words) | {"layers": tuple(words["layers"]), "entrants": tuple(entrants)})
+
+
+def bouts(
+    found: BroughtIn, plan: Plan, device: Device, *, counters: bool, begin: Callable[[str], None]
+) -> Iterator[Bout]:
+    """One for each distinct layer of the operator that the user's variant can do.
+
+    begin: called with a layer and a variant each time before that runs
+    """
     groups: dict[str, list[Layer]] = {}
     for layer in plan.layers:
         if layer.problem is not None and layer.op == found.op and layer.steps:
@@ -76,7 +92,7 @@ def bouts(found: BroughtIn, plan: Plan, device: Device, *, counters: bool) -> It
             if found.variant.applies(problem):
                 continue
             rivals = [v for v in variants_of(problem.operator) if v is not found.variant and _can(v, problem)]
-            yield _bout(found, layers, problem, rivals, device, flush, roofs, counters=counters)
+            yield _bout(found, layers, problem, rivals, device, flush, roofs, counters=counters, begin=begin)
 
 
 def _plain(problem: Problem | None) -> Problem:
@@ -96,7 +112,7 @@ def _can(variant: Variant, problem: Problem) -> bool:
 
 def _bout(
     found: BroughtIn, layers: list[Layer], problem: Problem, rivals: list[Variant], device: Device,
-    flush: Action, roofs: Calibration, *, counters: bool,
+    flush: Action, roofs: Calibration, *, counters: bool, begin: Callable[[str], None],
 ) -> Bout:  # fmt: skip
     entrants = [found.variant, *rivals]
     places = [_Place(variant, problem, device) for variant in entrants]
@@ -104,11 +120,14 @@ def _bout(
     try:
         programs = [device.capture([device.record(first), *p.actions, device.record(last)]) for p in places]
         times = np.full((len(places), ROUNDS), np.nan)
-        for program in programs:
+        names = [f"layer {layers[0].name}, variant {variant.name}" for variant in entrants]
+        for name, program in zip(names, programs, strict=True):
+            begin(name)
             program()
             device.sync()
         for turn in range(ROUNDS):
             for index, program in enumerate(programs):
+                begin(names[index])
                 flush()
                 program()
                 device.sync()

@@ -1,4 +1,4 @@
-"""`kernel check`: a variant held against its definition in processes apart, on every device at hand.
+"""`kernel check` and `kernel bench` in processes apart, for check on every device at hand.
 
 A kernel that faults, loops for ever or trips a sanitizer ends its process and nothing else; the case it was
 at is known, since each is announced before it begins.
@@ -21,9 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from minicnn import errors
 from minicnn.device import nvcc
 from minicnn.device.host_build import Check, sanitizer_environment
-from minicnn.errors import MinicnnError
+from minicnn.errors import CheckError, MinicnnError
+from minicnn.lab.race import Bout, bout_of
 
 FAULT_LINE = re.compile(r"(\S+\.cuh?):(\d+)")
 VERDICT = re.compile(r"(?:ERROR: |WARNING: )?(\w+Sanitizer: [^\n(]+)|runtime error: ([^\n]+)")
@@ -87,13 +89,48 @@ def check(
 ) -> Iterator[Outcome]:  # fmt: skip
     """Outcomes as they come. patience_s: without a word for so long, the process is stopped."""
     job: dict[str, Any] = {
-        "file": str(file), "variant": variant, "device": trial.device, "model": str(model), "case": case,
-        "batch": batch, "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
+        "task": "check", "file": str(file), "variant": variant, "device": trial.device, "model": str(model),
+        "shapes": _lists(shapes), "batch": batch, "case": case,
         "check": None if trial.check is None else asdict(trial.check),
     }  # fmt: skip
+    for words in _heard(job, trial.check, patience_s):
+        if words["state"] != "begun":
+            known = {key: words[key] for key in ("case", "state", "text", "runs") if key in words}
+            yield Outcome(trial=trial.name, **known)
+
+
+def bench(
+    file: str | Path, variant: str, *, model: str, device: str = "auto", threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None, batch: int | None = None, counters: bool = False,
+    patience_s: float = 30.0,
+) -> Iterator[Bout]:  # fmt: skip
+    """A bout for each distinct layer of the model that the variant can do, as they are done.
+
+    Raises    CheckError: a kernel faulted or didn't end; whatever opening the device or the model may raise
+    """
+    job = {
+        "task": "bench", "file": str(file), "variant": variant, "device": device, "threads": threads,
+        "model": str(model), "shapes": _lists(shapes), "batch": batch, "counters": counters,
+    }  # fmt: skip
+    for words in _heard(job, None, patience_s):
+        if words["state"] == "wrong":
+            raise CheckError(f"{words['case']}: {words['text']}", file=file)
+        if words["state"] == "bout":
+            yield bout_of(words["bout"])
+
+
+def _lists(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+    return {name: list(shape) for name, shape in (shapes or {}).items()}
+
+
+def _heard(job: Mapping[str, Any], check: Check | None, patience_s: float) -> Iterator[dict[str, Any]]:
+    """What a worker says of its job; at last, where its process had to be stopped or died, that.
+
+    Raises    MinicnnError: what the worker was refused before its first case
+    """
     environment = dict(os.environ)
-    if trial.check is not None:
-        environment |= sanitizer_environment(trial.check)
+    if check is not None:
+        environment |= sanitizer_environment(check)
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "minicnn.lab.worker"],
@@ -106,18 +143,18 @@ def check(
         try:
             for words in _lines(process.stdout, patience_s):
                 if words is None:
-                    yield _stopped(trial, begun, patience_s)
+                    yield _wrong(begun, _stopped(patience_s))
                     return
+                if words["state"] == "refused":
+                    raise getattr(errors, words["kind"])(words["sentence"], **words["facts"])
                 begun = words["case"] if words["state"] == "begun" else ""
-                if words["state"] != "begun":
-                    known = {key: words[key] for key in ("case", "state", "text", "runs") if key in words}
-                    yield Outcome(trial=trial.name, **known)
+                yield words
         finally:
             process.kill()
             process.wait()
         if begun or process.returncode not in (0, -signal.SIGKILL):
             said.seek(0)
-            yield _died(trial, begun, process.returncode, said.read())
+            yield _wrong(begun, _died(process.returncode, said.read()))
 
 
 def _lines(stream: IO[str], patience_s: float) -> Iterator[dict[str, Any] | None]:
@@ -142,12 +179,15 @@ def _lines(stream: IO[str], patience_s: float) -> Iterator[dict[str, Any] | None
                     yield json.loads(line)
 
 
-def _stopped(trial: Trial, case: str, patience_s: float) -> Outcome:
-    text = f"no answer within {patience_s:g} s: does every loop end, do all threads reach each barrier?"
-    return Outcome(trial=trial.name, case=case or "(before the first case)", state="wrong", text=text)
+def _wrong(case: str, text: str) -> dict[str, Any]:
+    return {"state": "wrong", "case": case or "(before the first case)", "text": text}
 
 
-def _died(trial: Trial, case: str, status: int, said: str) -> Outcome:
+def _stopped(patience_s: float) -> str:
+    return f"no answer within {patience_s:g} s: does every loop end, do all threads reach each barrier?"
+
+
+def _died(status: int, said: str) -> str:
     """What a sanitizer or the system said, with the first line of a kernel in it."""
     verdict, line = VERDICT.search(said), FAULT_LINE.search(said)
     if verdict is not None:
@@ -156,6 +196,4 @@ def _died(trial: Trial, case: str, status: int, said: str) -> Outcome:
         text = f"the process died of {signal.Signals(-status).name}"
     else:
         text = said.strip().splitlines()[-1] if said.strip() else f"the process ended with {status}"
-    if line is not None:
-        text += f", at {line[1]}:{line[2]}"
-    return Outcome(trial=trial.name, case=case or "(before the first case)", state="wrong", text=text)
+    return text if line is None else f"{text}, at {line[1]}:{line[2]}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from minicnn.device import open_device
@@ -22,7 +23,15 @@ from minicnn.registry import Case, Target
 
 def main() -> None:
     job = json.load(sys.stdin)
-    (found,) = [b for b in bring_in(job["file"]) if b.variant.name == job["variant"]]
+    try:
+        (found,) = [b for b in bring_in(job["file"]) if b.variant.name == job["variant"]]
+        {"check": check, "bench": bench}[job["task"]](found, job)
+    except MinicnnError as error:
+        facts = {name: str(fact) for name, fact in error.facts.items()}
+        say(state="refused", kind=type(error).__name__, sentence=error.sentence, facts=facts)
+
+
+def check(found: BroughtIn, job: dict[str, Any]) -> None:
     device: Device | None = None
     for name, case in all_cases(found, job).items():
         if job["case"] not in ("", name):
@@ -44,6 +53,22 @@ def main() -> None:
                 return  # nothing more runs in a context that had a fault
             continue
         say(case=name, state="right", runs=runs)
+
+
+def bench(found: BroughtIn, job: dict[str, Any]) -> None:
+    from minicnn.engine import load, target_of
+    from minicnn.lab import race
+    from minicnn.lab.layers import plan_with
+
+    device = open_device(job["device"], threads=job["threads"])
+    model = load(job["model"], job["shapes"], batch=job["batch"])
+    plan = plan_with(found.op, model, target_of(device))
+    for bout in race.bouts(found, plan, device, counters=job["counters"], begin=begin):
+        say(state="bout", bout=asdict(bout))
+
+
+def begin(case: str) -> None:
+    say(case=case, state="begun")
 
 
 def all_cases(found: BroughtIn, job: dict[str, Any]) -> dict[str, Case]:
