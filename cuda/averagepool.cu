@@ -3,13 +3,14 @@
 // computes  y[n,c,p,q] = sum over the window's taps inside x, divided by their number; with count_pads the divisor also
 //           counts taps on padding (but not those that ceil_mode hangs over the padding's edge)
 // layout    averagepool: x N,C,H,W -> y N,C,P,Q.  averagepool_nhwc: pixels of C channels (padding may count), x_stride
-//           and y_stride floats apart
+//           and y_stride elements apart. ELEMENT: float, half
 // mapping   averagepool: x thread and grid: q; y grid: p; z grid: n*C + c.
 //           averagepool_nhwc: x thread and grid: vector of channels; y: q; z grid: n*P + p (no thread divides extents)
 // cost      N*C*P*Q*R*S FLOPs; 4*N*C*(H*W + P*Q) bytes if each x is fetched once
 // needs     N*C*H*W and N*C*P*Q < 2^31
 // source    ONNX operator AveragePool
 #include "kernel.cuh"
+#include "elements.cuh"
 #include "channels.cuh"
 
 // How many of `taps` positions first, first + step, ... lie in [least, end).
@@ -22,13 +23,13 @@ VECTOR_FUNCTION int taps_within(int first, int step, int taps, int least, int en
     return count;
 }
 
-KERNEL(averagepool)(const float* __restrict__ x, float* __restrict__ y, int H, int W, int R, int S, int P, int Q,
+KERNEL(averagepool)(const Number* __restrict__ x, Number* __restrict__ y, int H, int W, int R, int S, int P, int Q,
                     int stride_h, int stride_w, int dilation_h, int dilation_w,
                     int pad_top, int pad_left, int pad_bottom, int pad_right, int count_pads, int y_first, int z_first) {
     int q = blockIdx.x * blockDim.x + threadIdx.x;
     int p = blockIdx.y + y_first;
     int plane = blockIdx.z + z_first;
-    const float* image = x + plane * H * W;
+    const Number* image = x + plane * H * W;
     int h_first = p * stride_h - pad_top, w_first = q * stride_w - pad_left;
     if (q >= Q) return;
     float sum = 0.0f;
@@ -37,7 +38,7 @@ KERNEL(averagepool)(const float* __restrict__ x, float* __restrict__ y, int H, i
         if (h < 0 || h >= H) continue;
         for (int s = 0; s < S; ++s) {
             int w = w_first + s * dilation_w;
-            if (w >= 0 && w < W) sum += image[h * W + w];
+            if (w >= 0 && w < W) sum += (float)image[h * W + w];
         }
     }
     int rows = count_pads ? taps_within(h_first, dilation_h, R, -pad_top, H + pad_bottom)
@@ -47,7 +48,7 @@ KERNEL(averagepool)(const float* __restrict__ x, float* __restrict__ y, int H, i
     y[(plane * P + p) * Q + q] = sum / (float)(rows * columns);
 }
 
-KERNEL(averagepool_nhwc)(const float* __restrict__ x, float* __restrict__ y,
+KERNEL(averagepool_nhwc)(const Number* __restrict__ x, Number* __restrict__ y,
                          int C, int H, int W, int R, int S, int P, int Q,
                          int stride_h, int stride_w, int dilation_h, int dilation_w,
                          int pad_top, int pad_left, int pad_bottom, int pad_right, int count_pads,

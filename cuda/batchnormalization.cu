@@ -3,27 +3,30 @@
 // computes  batchnormalization(_nhwc): y[n,c,i] = activation(x[n,c,i] * scale_shift[0,c] + scale_shift[1,c])
 //           batchnormalization_fold:  scale_shift[0,c] = scale[c] / sqrt(variance[c] + epsilon)
 //                                     scale_shift[1,c] = b[c] - mean[c] * scale_shift[0,c]
-// layout    batchnormalization: N,C,HW.  batchnormalization_nhwc: pixels of C channels, x_stride and y_stride floats apart
+// layout    batchnormalization: N,C,HW.  batchnormalization_nhwc: pixels of C channels, x_stride and y_stride elements
+//           apart. ELEMENT of x and y: float, half
 // mapping   batchnormalization: x thread and grid: i; y grid: c; z grid: n.  batchnormalization_nhwc: x thread and grid:
 //           vector of c; y thread and grid: pixel.  batchnormalization_fold: x thread and grid: c
 // cost      2*N*C*HW FLOPs; 8*N*C*HW bytes
 // needs     N*C*HW < 2^31
 // source    ONNX operator BatchNormalization; Ioffe, Szegedy, "Batch Normalization", 2015
 #include "kernel.cuh"
+#include "elements.cuh"
 #include "channels.cuh"
 #include "epilogue.cuh"
 
-KERNEL(batchnormalization)(const float* x, const float* __restrict__ scale_shift, float* y, int C, int HW,
+KERNEL(batchnormalization)(const Number* x, const float* __restrict__ scale_shift, Number* y, int C, int HW,
                            int activation, float alpha, float beta, int y_first, int z_first) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     int c = blockIdx.y + y_first;
     int plane = (blockIdx.z + z_first) * C + c;
     float scale = scale_shift[c], shift = scale_shift[C + c];
     if (i >= HW) return;
-    y[plane * HW + i] = activate(x[plane * HW + i] * scale + shift, activation, alpha, beta);
+    float value = x[plane * HW + i];
+    y[plane * HW + i] = activate(value * scale + shift, activation, alpha, beta);
 }
 
-KERNEL(batchnormalization_nhwc)(const float* x, const float* __restrict__ scale_shift, float* y, int pixels, int C,
+KERNEL(batchnormalization_nhwc)(const Number* x, const float* __restrict__ scale_shift, Number* y, int pixels, int C,
                                 int x_stride, int y_stride, int activation, float alpha, float beta, int y_first) {
     int c = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
     int pixel = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;

@@ -1,10 +1,13 @@
 // channels.cuh -- vectors of channels at one NHWC pixel, cut short where the channels end. Include kernel.cuh first.
+//
+// T   float, or Half where elements.cuh is included with ELEMENT=1
 #pragma once
 
 #define VECTOR 16  // channels a thread takes; padding makes nearly every vector whole
 
 // `count` channels are there from p on; the rest of the vector is 0.
-VECTOR_FUNCTION Vector<VECTOR> load_channels(const float* p, int count) {
+template <typename T>
+VECTOR_FUNCTION Vector<VECTOR> load_channels(const T* p, int count) {
     if (count >= VECTOR) return load<VECTOR>(p);
     Vector<VECTOR> v = splat<VECTOR>(0.0f);
     UNROLL(16) for (int i = 0; i < VECTOR; ++i)  // counted to the end, so that a GPU keeps v in registers
@@ -12,7 +15,8 @@ VECTOR_FUNCTION Vector<VECTOR> load_channels(const float* p, int count) {
     return v;
 }
 
-VECTOR_FUNCTION void store_channels(float* p, const Vector<VECTOR>& v, int count) {
+template <typename T>
+VECTOR_FUNCTION void store_channels(T* p, const Vector<VECTOR>& v, int count) {
     if (count >= VECTOR) {
         store(p, v);
         return;

@@ -2,13 +2,14 @@
 //
 // computes  y[n,p,q,c] = activation(bias[c] + residual[n,p,q,c] + sum over r < R, s < TAPS of
 //               x[n, p*stride_h + r*dilation_h - pad_top, q*STRIDE + s - pad_left, c] * w[r,s,c]), x outside itself 0
-// layout    as depthwise.cu, C a multiple of 4
+// layout    as depthwise.cu, C a multiple of 4. ELEMENT of x, residual, y: float, half
 // mapping   x thread and grid: four channels, so that a warp's loads and stores are of 16 bytes side by side; y thread
 //           and grid: strip of a row; z grid: n*P + p
 // cost      2*N*P*Q*C*R*TAPS FLOPs; (PIXELS - 1)*STRIDE + TAPS loads for PIXELS*TAPS multiply-adds of four
-// needs     x, y, residual and their strides multiples of 16 bytes; N*H*W*x_stride and N*P*Q*y_stride < 2^31
+// needs     x, y, residual and their strides multiples of four elements; N*H*W*x_stride and N*P*Q*y_stride < 2^31
 // source    ONNX operator Conv with group = C = K
 #include "kernel.cuh"
+#include "elements.cuh"
 #include "epilogue.cuh"
 
 #ifndef PIXELS
@@ -24,8 +25,8 @@
 
 static constexpr int REACH = (PIXELS - 1) * STRIDE + TAPS;  // columns that a strip sees
 
-KERNEL(depthwise_quads)(const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ bias,
-                        const float* __restrict__ residual, float* __restrict__ y,
+KERNEL(depthwise_quads)(const Number* __restrict__ x, const float* __restrict__ w, const float* __restrict__ bias,
+                        const Number* __restrict__ residual, Number* __restrict__ y,
                         int C, int H, int W, int R, int P, int Q, int stride_h, int dilation_h, int pad_top,
                         int pad_left, int x_stride, int w_stride, int y_stride, int residual_stride,
                         int activation, float alpha, float beta, int y_first, int z_first) {
@@ -41,7 +42,7 @@ KERNEL(depthwise_quads)(const float* __restrict__ x, const float* __restrict__ w
     for (int r = 0; r < R; ++r) {
         int h = p * stride_h + r * dilation_h - pad_top;
         if (h < 0 || h >= H) continue;
-        const float* source = x + ((n * H + h) * W + column) * x_stride + c;
+        const Number* source = x + ((n * H + h) * W + column) * x_stride + c;
         Vector<QUAD> seen[REACH], filter[TAPS];  // a row's loads, all on their way at once
         UNROLL(32)
         for (int j = 0; j < REACH; ++j) {

@@ -68,3 +68,64 @@ typedef float Value;
 #else
 typedef Number Value;
 #endif
+
+#if ELEMENT == 1
+
+// Vectors of halves are computed in float.
+#ifdef MINICNN_HOST
+using ::load, ::load_aligned, ::store, ::store_aligned;  // of floats; a kernel file is a namespace of its own there
+#endif
+
+template <int N>
+VECTOR_FUNCTION Vector<N> load(const Half* p) {
+    Vector<N> r;
+    UNROLL(16) for (int i = 0; i < N; ++i) r.set(i, p[i]);
+    return r;
+}
+
+template <int N>
+VECTOR_FUNCTION void store(Half* p, const Vector<N>& a) {
+    UNROLL(16) for (int i = 0; i < N; ++i) p[i] = a[i];
+}
+
+#ifdef MINICNN_HOST
+
+template <int N>
+VECTOR_FUNCTION Vector<N> load_aligned(const Half* p) {
+    return load<N>(p);
+}
+
+template <int N>
+VECTOR_FUNCTION void store_aligned(Half* p, const Vector<N>& a) {
+    store(p, a);
+}
+
+#else
+
+// p is a multiple of 8 bytes
+template <int N>
+VECTOR_FUNCTION Vector<N> load_aligned(const Half* p) {
+    Vector<N> r;
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        uint2 four = *reinterpret_cast<const uint2*>(p + i);
+        float2 low = __half22float2(*reinterpret_cast<const __half2*>(&four.x));
+        float2 high = __half22float2(*reinterpret_cast<const __half2*>(&four.y));
+        r.v[i] = low.x, r.v[i + 1] = low.y, r.v[i + 2] = high.x, r.v[i + 3] = high.y;
+    }
+    return r;
+}
+
+template <int N>
+VECTOR_FUNCTION void store_aligned(Half* p, const Vector<N>& a) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        __half2 low = __floats2half2_rn(a.v[i], a.v[i + 1]), high = __floats2half2_rn(a.v[i + 2], a.v[i + 3]);
+        uint2 four = {*reinterpret_cast<unsigned*>(&low), *reinterpret_cast<unsigned*>(&high)};
+        *reinterpret_cast<uint2*>(p + i) = four;
+    }
+}
+
+#endif
+
+#endif

@@ -5,24 +5,25 @@
 //           taps outside x are skipped; NaN wins over every number
 //           maxpool_indices: also where in x it is, the first of equals; images count by rows or by columns
 // layout    maxpool: x N,C,H,W -> y N,C,P,Q.  maxpool_nhwc: pixels of C channels (padding may count), x_stride and
-//           y_stride floats apart
+//           y_stride elements apart. ELEMENT: float, half; maxpool_indices: float
 // mapping   maxpool: x thread and grid: q; y grid: p; z grid: n*C + c.
 //           maxpool_nhwc: x thread and grid: vector of channels; y: q; z grid: n*P + p (no thread divides)
 // cost      N*C*P*Q*R*S compares; 4*N*C*(H*W + P*Q) bytes if each x is fetched once
 // needs     N*C*H*W and N*C*P*Q < 2^31
 // source    ONNX operator MaxPool
 #include "kernel.cuh"
+#include "elements.cuh"
 #include "channels.cuh"
 
 static constexpr float LEAST = -INFINITY;
 
-KERNEL(maxpool)(const float* __restrict__ x, float* __restrict__ y, int H, int W, int R, int S, int P, int Q,
+KERNEL(maxpool)(const Number* __restrict__ x, Number* __restrict__ y, int H, int W, int R, int S, int P, int Q,
                 int stride_h, int stride_w, int dilation_h, int dilation_w, int pad_top, int pad_left, int y_first,
                 int z_first) {
     int q = blockIdx.x * blockDim.x + threadIdx.x;
     int p = blockIdx.y + y_first;
     int plane = blockIdx.z + z_first;
-    const float* image = x + plane * H * W;
+    const Number* image = x + plane * H * W;
     int w_first = q * stride_w - pad_left;
     if (q >= Q) return;
     float most = LEAST;
@@ -37,7 +38,7 @@ KERNEL(maxpool)(const float* __restrict__ x, float* __restrict__ y, int H, int W
     y[(plane * P + p) * Q + q] = most;
 }
 
-KERNEL(maxpool_nhwc)(const float* __restrict__ x, float* __restrict__ y,
+KERNEL(maxpool_nhwc)(const Number* __restrict__ x, Number* __restrict__ y,
                      int C, int H, int W, int R, int S, int P, int Q,
                      int stride_h, int stride_w, int dilation_h, int dilation_w, int pad_top, int pad_left,
                      int x_stride, int y_stride, int y_first, int z_first) {

@@ -22,6 +22,7 @@ from minicnn.device.base import Device
 from minicnn.errors import InputError
 from minicnn.execute import Executable, Timing, check_inputs
 from minicnn.graph import Graph, TensorType
+from minicnn.narrowing import narrow
 from minicnn.onnx_raw import release
 from minicnn.plan import Layer, Plan
 from minicnn.planner import plan
@@ -42,7 +43,7 @@ class Options:
 
     fuse        False: one layer per ONNX node
     variants    {"conv": "im2col", "Conv_12": "direct"}: an operator's (where it applies) or a node's
-    precision   "fp32"
+    precision   "fp32"; "tf32", "fp16": what a GPU may round to
     tuned       whether to use what `tune` has measured on this device
     fallback    whether operators without a kernel of ours may run through onnx's evaluator
     memory_limit  bytes of the device that a plan may take; None: what there is
@@ -140,8 +141,10 @@ def _plan(graph: Graph, options: Options, target: Target) -> Plan:
 
 
 def _maker(graph: Graph, options: Options, target: Target) -> limits.Make:
-    graph = widen(graph)
-    ready = rewrite(graph) if options.fuse else graph
+    wide = widen(graph)
+    ready = rewrite(wide) if options.fuse else wide
+    if options.precision == "fp16" or wide is not graph:
+        ready = narrow(ready, target)
     return lambda wanted: plan(
         ready,
         wanted=wanted,

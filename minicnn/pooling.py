@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from minicnn import tiling
+from minicnn import elements, tiling
 from minicnn.errors import ShapeError
 from minicnn.geometry import Shape, Window, round_up, window
 from minicnn.graph import TensorType
@@ -51,6 +51,8 @@ class Pooling(Windowed):
 class _Flat(Variant):
     """Over images, and over rows as images of height 1."""
 
+    dtypes = elements.FLOATS
+
     def applies(self, problem: Problem) -> str:
         if len(problem.outputs) > 1:
             return "gives no indices"
@@ -67,7 +69,7 @@ class Direct(_Flat):
         windows = two_axes(pool.pooled(x.shape))
         P, Q = (one.out for one in windows)
         return launch(
-            Kernel(file=f"{pool.stem}.cu", entry=pool.stem),
+            Kernel(file=f"{pool.stem}.cu", entry=pool.stem, defines=elements.defines(x.dtype)),
             **tiling.planes(columns=Q, rows=P, planes=math.prod(x.shape[:2])),
             x=x,
             y=problem.y,
@@ -143,9 +145,10 @@ def _nhwc_launch(
 ) -> tuple[Step, ...]:
     """strides: elements from pixel to pixel of x and y; channels are those of the problem's x and y."""
     pool, (P, Q) = problem.operator, (one.out for one in windows)
+    defines = elements.defines(problem.x.dtype)
     channels = min(problem.x.channels_padded, problem.y.channels_padded)
     return launch(
-        Kernel(file=f"{pool.stem}.cu", entry=f"{pool.stem}_nhwc"),
+        Kernel(file=f"{pool.stem}.cu", entry=f"{pool.stem}_nhwc", defines=defines),
         **tiling.vectors(channels=channels, rows=Q, planes=images * P),
         x=x,
         y=y,

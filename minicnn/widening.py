@@ -34,7 +34,7 @@ def widen(graph: Graph) -> Graph:
     return _Widening(graph).result()
 
 
-def _is_typed(node: Node) -> bool:
+def is_typed(node: Node) -> bool:
     return bool(node.op in TYPED or node.domain or node.captured or _has_subgraph(node))
 
 
@@ -54,7 +54,7 @@ class _Widening:
 
     def result(self) -> Graph:
         for node in self.graph.nodes:
-            if _is_typed(node):
+            if is_typed(node):
                 self.nodes.append(node)
             else:
                 inputs = tuple(self._widened(name) for name in node.inputs)
@@ -84,16 +84,16 @@ class _Widening:
         if name in self.constants:
             self.constants[wide] = self.constants[name].astype(np.float32)
         else:
-            self.nodes.append(_cast(name, wide, SINGLE))
+            self.nodes.append(cast(name, wide, SINGLE))
         return wide
 
     def _narrow(self, name: str) -> None:
         """The float16 form under the old name, for whoever still reads it; else a dead end."""
         if name in self.wide:
-            self.nodes.append(_cast(self.wide[name], name, HALF))
+            self.nodes.append(cast(self.wide[name], name, HALF))
 
 
-def _cast(source: str, target: str, dtype: str) -> Node:
+def cast(source: str, target: str, dtype: str) -> Node:
     attributes: Mapping[str, object] = {"to": ONNX_TYPES[dtype]}
     return Node(
         name=f"{target}/cast", op="Cast", inputs=(source,), outputs=(target,), attributes=attributes

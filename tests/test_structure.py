@@ -23,7 +23,7 @@ FLOORS = [
     ["ops", "device"],
     ["shapes", "choose", "patterns", "plan", "calibrate", "energy", "compare"],
     ["rewrite", "segments", "slices", "widening", "limits"],
-    ["planner"],
+    ["planner", "narrowing"],
     ["execute"],
     ["describe"],
     ["measure"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +45,12 @@ def test_a_half_network_agrees_with_onnxruntime(name: str, device: str, tmp_path
         (y,) = engine.run(x).values()
         ops = [layer.op for layer in engine.plan.layers]
         assert not any(layer.is_fallback for layer in engine.plan.layers)
-    assert ops[0] == ops[-1] == "Cast" and ops.count("Cast") == 2
+    steps = 2 * math.sqrt(len(ops))  # on a GPU every layer's output is rounded to half
+    if device == "host":
+        assert ops[0] == ops[-1] == "Cast" and ops.count("Cast") == 2
+        steps = 4
     assert y.dtype == exact.dtype == np.float16
-    assert relative_error(y.astype(np.float64), exact.astype(np.float64)) < 4 * HALF_STEP
+    assert relative_error(y.astype(np.float64), exact.astype(np.float64)) < steps * HALF_STEP
 
 
 def mixed_model() -> onnx.ModelProto:

@@ -30,6 +30,7 @@ PARTS = {  # part: what its files' names begin with; the first that fits
         "minicnn/detection.py",
         "minicnn/elements.py",
         "minicnn/epilogue.py",
+        "minicnn/narrowing.py",
         "minicnn/normalization.py",
         "minicnn/patterns.py",
         "minicnn/pooling.py",

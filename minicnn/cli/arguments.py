@@ -30,9 +30,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("fp32", "tf32"),
+        choices=("fp32", "tf32", "fp16"),
         default="fp32",
-        help="tf32: a GPU may round what it multiplies to 11 bits (%(default)s)",
+        help="tf32: a GPU may round what it multiplies to 11 bits; fp16: and all it stores (%(default)s)",
     )
     parser.add_argument(
         "--fuse", choices=("all", "none"), default="all", help="none: a layer for every ONNX node"

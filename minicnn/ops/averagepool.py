@@ -1,6 +1,6 @@
 """AveragePool: the mean of each window.
 
-Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32; 1-D: H = R = P = 1; 3-D: x (N, C, D, H, W)
+Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32 or float16; 1-D: H = R = P = 1; 3-D: x (N, C, D, H, W)
 Source    ONNX operator AveragePool
 Not here  more than 3-D: refused by name
 """
@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from minicnn.epilogue import UNIT_ROUNDOFF
+from minicnn import elements
+from minicnn.elements import UNIT_ROUNDOFF
 from minicnn.geometry import Window
 from minicnn.pooling import Pooling
 from minicnn.registry import Case, operator
@@ -47,7 +48,8 @@ class AveragePool(Pooling):
         return total / number
 
     def bound(self, x: np.ndarray) -> np.ndarray:
-        return 4 * math.sqrt(math.prod(self.kernel_shape)) * UNIT_ROUNDOFF * self.reference(np.abs(x))
+        own = 4 * math.sqrt(math.prod(self.kernel_shape)) * UNIT_ROUNDOFF * self.reference(np.abs(x))
+        return own + elements.storage_bound(self.reference(x), x.dtype)
 
 
 def _padded(one: Window) -> Window:
@@ -111,6 +113,11 @@ CASES = {
             pads=(0, 1, 2, 1, 0, 1),
             count_include_pad=1,
         ),
+    ),
+    "float16, uneven pads": Case(
+        operator=AveragePool(kernel_shape=(3, 2), strides=(2, 3), pads=(0, 1, 2, 1)),
+        shapes=((2, 19, 9, 8),),
+        dtype="float16",
     ),
     "1-D": _case((2, 18, 23), AveragePool(kernel_shape=(3,), strides=(2,), pads=(1, 0))),
 }

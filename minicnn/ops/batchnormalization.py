@@ -1,6 +1,6 @@
 """BatchNormalization at inference: each channel moved and scaled by the training set's mean and variance.
 
-Shapes    x (N, C, ...), scale, B, mean, var (C) -> y of x's shape, float32
+Shapes    x (N, C, ...), scale, B, mean, var (C) -> y of x's shape, float32 or float16
 Source    ONNX operator BatchNormalization; Ioffe, Szegedy 2015
 Not here  training mode, statistics per activation (spatial = 0): refused by name
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minicnn import epilogue, tiling
-from minicnn.epilogue import UNIT_ROUNDOFF
+from minicnn import elements, epilogue, tiling
+from minicnn.elements import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import Epilogue, TensorType
 from minicnn.kernels import launch
@@ -55,8 +55,8 @@ class BatchNormalization:
         return (Direct(), Nhwc())
 
     def cost(self, problem: Problem) -> Cost:
-        elements = math.prod(problem.y.shape)
-        return Cost(macs=elements, flops=2 * elements)
+        macs = math.prod(problem.y.shape)
+        return Cost(macs=macs, flops=2 * macs)
 
     def reference(
         self, x: np.ndarray, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
@@ -68,9 +68,9 @@ class BatchNormalization:
         self, x: np.ndarray, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> np.ndarray:
         """Fewer than 8 roundings on the way to each of the three terms."""
-        return (
-            8 * UNIT_ROUNDOFF * self.reference(np.abs(x), np.abs(scale), np.abs(b), -np.abs(mean), variance)
-        )
+        own = self.reference(np.abs(x), np.abs(scale), np.abs(b), -np.abs(mean), variance)
+        stored = elements.storage_bound(self.reference(x, scale, b, mean, variance), x.dtype)
+        return 8 * UNIT_ROUNDOFF * own + stored
 
     def scale_shift(
         self, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
@@ -84,6 +84,12 @@ class _Normalization(Variant):
     """The four statistics become [2, C] scales and shifts: at load if constant, else in a first step."""
 
     may_overwrite = True
+    dtypes = elements.FLOATS
+
+    def applies(self, problem: Problem) -> str:
+        statistics = _statistics(problem)
+        is_wide = all(o.is_constant for o in statistics) or all(o.dtype == "float32" for o in statistics)
+        return "" if is_wide else "statistics in half precision are computed at run time"
 
     def packings(self, problem: Problem) -> Mapping[int, Packing]:
         statistics = _statistics(problem)
@@ -124,6 +130,10 @@ class _Normalization(Variant):
         raise NotImplementedError
 
 
+def _kernel(entry: str, problem: Problem) -> Kernel:
+    return Kernel(file="batchnormalization.cu", entry=entry, defines=elements.defines(problem.x.dtype))
+
+
 def _statistics(problem: Problem) -> tuple[Operand, ...]:
     return tuple(o for o in problem.inputs[1:5] if o is not None)
 
@@ -137,7 +147,7 @@ class Direct(_Normalization):
         N, C, *spatial = problem.x.shape
         HW = math.prod(spatial)
         return launch(
-            Kernel(file="batchnormalization.cu", entry="batchnormalization"),
+            _kernel("batchnormalization", problem),
             **tiling.planes(columns=HW, rows=C, planes=N),
             x=problem.x,
             scale_shift=scale_shift,
@@ -161,7 +171,7 @@ class Nhwc(_Normalization):
         N, C, *spatial = x.shape
         pixels = N * math.prod(spatial)
         return launch(
-            Kernel(file="batchnormalization.cu", entry="batchnormalization_nhwc"),
+            _kernel("batchnormalization_nhwc", problem),
             **tiling.vectors(channels=C, rows=pixels),
             x=x,
             scale_shift=scale_shift,
@@ -194,6 +204,19 @@ CASES = {
     "statistics at run time": _case((2, 70, 3, 4), BatchNormalization(), constants=()),
     "variance at run time": _case((2, 6, 3, 4), BatchNormalization(epsilon=0.01), constants=(1, 2, 3)),
     "Relu fused": _case((2, 35, 3, 5), BatchNormalization(), fused=Epilogue(activation="Relu")),
+    "float16": Case(
+        operator=BatchNormalization(),
+        shapes=((2, 19, 5, 7), *((19,),) * 4),
+        constants=(1, 2, 3, 4),
+        ranges={4: (0.01, 2.0)},
+        dtype="float16",
+    ),
+    "float16, statistics of float32": Case(
+        operator=BatchNormalization(),
+        shapes=((2, 19, 5, 7), *((19,),) * 4),
+        ranges={4: (0.01, 2.0)},
+        dtypes={0: "float16"},
+    ),
     "no spatial axes": _case((5, 37), BatchNormalization()),
     "1-D": _case((2, 18, 9), BatchNormalization()),
     "3-D": _case((1, 3, 2, 5, 4), BatchNormalization()),

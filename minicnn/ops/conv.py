@@ -266,6 +266,13 @@ CASES = {
     "float16, groups": _case(
         Conv(group=2, dilations=(1, 2)), (1, 24, 6, 9), (34, 12, 3, 2), fused=_CLIP, dtype="float16"
     ),
+    "float16, depthwise": _case(
+        Conv(group=24, strides=(1, 2), pads=(1, 2, 1, 2)), (2, 24, 5, 31), (24, 1, 3, 5),
+        fused=_RESIDUAL_RELU, dtype="float16",
+    ),
+    "float16, depthwise, columns dilated": _case(
+        Conv(group=18, dilations=(1, 2), pads=(0, 2, 1, 1)), (1, 18, 9, 10), (18, 1, 4, 3), dtype="float16"
+    ),
     "float16, an image's three channels": _case(
         Conv(strides=(2, 2), pads=(3, 3, 3, 3)), (1, 3, 15, 18), (20, 3, 7, 7), bias=False, dtype="float16"
     ),

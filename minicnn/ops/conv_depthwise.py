@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minicnn import epilogue
+from minicnn import elements, epilogue
 from minicnn.geometry import ceil_div
 from minicnn.kernels import launch
 from minicnn.ops.conv_variants import Depthwise, Extents, extents_of, weights_of
@@ -24,7 +24,7 @@ MOST_STRIDE = 2
 THREADS_A_BLOCK = 32
 PIXELS = {"x86-64-v3": (4,), "x86-64-v2": (2,), "armv8-a": (4,)}  # of a strip, where registers are few
 WIDE_PIXELS = (7, 14)
-QUAD = 4  # channels of a GPU's thread: 16 bytes
+QUAD = 4  # channels of a GPU's thread: 16 bytes of floats
 QUAD_PIXELS = (2, 4)
 QUAD_THREADS = 128  # of a block
 MANY_THREADS = 1 << 16  # with fewer a GPU isn't full: shorter strips make more
@@ -36,6 +36,7 @@ class DepthwiseStrips(Depthwise):
 
     name = "depthwise_strips"
     devices = ("host",)
+    dtypes = ("float32",)  # type: ignore[assignment]
     pixels: int = 0
 
     @property
@@ -76,7 +77,12 @@ class DepthwiseStrips(Depthwise):
             Kernel(
                 file=f"{self.name}.cu",
                 entry=self.name,
-                defines=(("PIXELS", pixels), ("TAPS", taps), ("STRIDE", stride)),
+                defines=(
+                    *elements.defines(x.dtype),
+                    ("PIXELS", pixels),
+                    ("TAPS", taps),
+                    ("STRIDE", stride),
+                ),
             ),
             grid=(ceil_div(vectors, width), ceil_div(strips, height), e.N * e.P),
             block=(width, height, 1),
@@ -101,14 +107,16 @@ class DepthwiseQuads(DepthwiseStrips):
 
     name = "depthwise_quads"
     devices = ("cuda", "sim")  # type: ignore[assignment]
+    dtypes = elements.FLOATS  # type: ignore[assignment]
 
     def tunings(self, problem: Problem) -> tuple[Variant, ...]:
         return tuple(DepthwiseQuads(pixels=pixels) for pixels in QUAD_PIXELS)
 
     def steps(self, problem: Problem) -> tuple[Step, ...]:
         tensors = [o for o in (problem.x, problem.y, problem.residual) if o is not None]
-        places = [n for o in tensors for n in (o.view().byte_offset // 4, o.pixel_stride, o.channels_padded)]
-        if any(place % QUAD for place in places):
+        starts = [o.view().byte_offset // o.itemsize for o in tensors]
+        strides = [n for o in tensors for n in (o.pixel_stride, o.channels_padded)]
+        if any(place % QUAD for place in (*starts, *strides)):
             return Depthwise.steps(self, problem)
         e = extents_of(problem, weights_of(problem).shape[:2])
         longest = QUAD_PIXELS[-1]

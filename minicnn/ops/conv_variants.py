@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minicnn import epilogue, tiling
+from minicnn import elements, epilogue, tiling
 from minicnn.geometry import CHANNEL_PAD, Window, ceil_div
 from minicnn.kernels import launch
 from minicnn.registry import Orders, Packing, Problem, Variant
@@ -278,6 +278,7 @@ class Depthwise(Convolution):
     """One filter a channel: no sum over channels, so no GEMM; memory decides."""
 
     name = "depthwise"
+    dtypes = elements.FLOATS
 
     def suits(self, problem: Problem) -> str:
         C, K, groups = problem.x.shape[1], problem.y.shape[1], problem.operator.group
@@ -308,7 +309,7 @@ class Depthwise(Convolution):
         e = extents_of(problem, w.shape[:2])
         channels = min(o.channels_padded for o in (x, y, residual) if o is not None)
         return launch(
-            Kernel(file="depthwise.cu", entry="depthwise"),
+            Kernel(file="depthwise.cu", entry="depthwise", defines=elements.defines(x.dtype)),
             **tiling.vectors(channels=channels, rows=e.Q, planes=e.N * e.P),
             x=x,
             w=w,

@@ -1,7 +1,7 @@
 """Gemm: a product of two matrices plus a bias.
 
 Shapes    a (M, K) or transposed, b (K, N) or transposed, c broadcast to (M, N) or absent
-          -> y (M, N) = alpha * a @ b + beta * c, float32
+          -> y (M, N) = alpha * a @ b + beta * c, float32; on a GPU float16 too, b a constant
 Source    ONNX operator Gemm
 """
 
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minicnn import epilogue
+from minicnn import elements, epilogue
 from minicnn.errors import ShapeError
 from minicnn.geometry import broadcast_shape, broadcast_strides, row_major
 from minicnn.graph import Epilogue, TensorType
+from minicnn.ops.gemm_igemm import FullyConnected
 from minicnn.product import Blas, Direct, Matrices, Strides
 from minicnn.registry import Case, Cost, Problem, Variant, operator
 from minicnn.step import Operand
@@ -48,7 +49,7 @@ class Gemm:
         return (TensorType(dtype=a.dtype, shape=(M, N)),)
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Blas())
+        return (Direct(), Blas(), FullyConnected())
 
     def cost(self, problem: Problem) -> Cost:
         macs = math.prod(problem.y.shape) * problem.x.shape[0 if self.transA else 1]
@@ -62,7 +63,8 @@ class Gemm:
         terms = a.shape[0 if self.transA else 1] + 1
         product = self._turned(np.abs(a), self.transA) @ self._turned(np.abs(b), self.transB)
         bias = 0.0 if c is None else np.abs(self.beta * c.astype(np.float64))
-        return 4 * math.sqrt(terms) * epilogue.UNIT_ROUNDOFF * (abs(self.alpha) * product + bias)
+        own = 4 * math.sqrt(terms) * epilogue.UNIT_ROUNDOFF * (abs(self.alpha) * product + bias)
+        return own + elements.storage_bound(self.reference(a, b, c), a.dtype)
 
     @staticmethod
     def _turned(matrix: np.ndarray, is_transposed: int) -> np.ndarray:
@@ -122,6 +124,14 @@ CASES = {
     "one bias for all": _case(Gemm(beta=0.25), (4, 18), (18, 7), (1,)),
     "a scalar bias": _case(Gemm(), (4, 18), (18, 7), ()),
     "nothing constant": _case(Gemm(transB=1), (4, 18), (7, 18), (7,), constants=()),
+    "float16": Case(
+        operator=Gemm(transB=1), shapes=((3, 371), (42, 371), (42,), (3, 42)), constants=(1, 2),
+        epilogue=Epilogue(activation="Relu", has_residual=True), dtype="float16",
+    ),
+    "float16, alpha and beta": Case(
+        operator=Gemm(alpha=0.5, beta=-2.0), shapes=((70, 24), (24, 40), (1, 1)), constants=(1, 2),
+        epilogue=_CLIP, dtype="float16",
+    ),
     "one inner element": _case(Gemm(transA=1), (1, 6), (1, 5), (5,), constants=()),
     "one row, transposed": _case(Gemm(transA=1), (20, 1), (20, 9), (9,), constants=()),
     "residual": _case(

@@ -1,6 +1,6 @@
 """MaxPool: the largest value under each window.
 
-Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32; 1-D: H = R = P = 1; 3-D: x (N, C, D, H, W)
+Shapes    x (N, C, H, W) -> y (N, C, P, Q), float32 or float16; 1-D: H = R = P = 1; 3-D: x (N, C, D, H, W)
           Indices (N, C, P, Q), int64, where the node names them: places in all of x
 Source    ONNX operator MaxPool
 Not here  more than 3-D, Indices of 3-D windows: refused by name
@@ -129,5 +129,10 @@ CASES = {
         operator=MaxPool(kernel_shape=(3, 3), outputs=2), shapes=((1, 2, 5, 7),), ranges={0: (0.5, 0.5)}
     ),
     "indices, 1-D, dilated": _case((2, 5, 23), MaxPool(kernel_shape=(3,), dilations=(2,), outputs=2)),
+    "float16, uneven pads": Case(
+        operator=MaxPool(kernel_shape=(3, 2), strides=(2, 3), pads=(0, 1, 2, 1)),
+        shapes=((2, 19, 9, 8),),
+        dtype="float16",
+    ),
     "1-D": _case((2, 18, 23), MaxPool(kernel_shape=(3,), strides=(2,), pads=(1, 0))),
 }
