@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from minicnn.errors import UnsupportedError
+from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import Epilogue, Graph, Node, TensorType
 from minicnn.step import Operand, Step
 
@@ -301,8 +301,14 @@ def bind(node: Node, graph: Graph) -> Bound:
                 raise UnsupportedError(
                     "computed at run time", node=node.name, operator=node.op, tensor=f"{name} = {kept[index]}"
                 )
-            is_list = str(fields[name].type).startswith("tuple")  # which some files give as a scalar
-            values[name] = _plain(constant.reshape(-1) if is_list and constant.ndim == 0 else constant)
+            is_list = str(fields[name].type).startswith("tuple")
+            if constant.ndim > 1 if is_list else constant.size != 1:
+                raise ShapeError(
+                    "a parameter of another shape", node=node.name, operator=node.op, tensor=kept[index],
+                    expected=f"{name}, {'a list' if is_list else 'one number'}", found=constant.shape,
+                )  # fmt: skip
+            # Some files give a scalar for a list, or a list of one for a scalar.
+            values[name] = _plain(constant.reshape(-1 if is_list else ()))
             kept[index] = ""
     while kept and not kept[-1] and len(kept) > 1:
         kept.pop()

@@ -1,11 +1,15 @@
 """Clip: every variant against the definition, and that against onnxruntime."""
 
+import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import harness
+import minicnn
 from minicnn.ops.clip import CASES, Clip
 from minicnn.registry import Problem
 from minicnn.step import Operand
+from onnx_models import saved, small, value
 
 
 @pytest.mark.parametrize(*harness.grid("Clip"))
@@ -24,5 +28,11 @@ def test_nothing_to_do():
     assert all(variant.steps(problem) == () for variant in Clip().variants())
 
 
-def test_a_limit_may_be_a_list_of_one():
-    assert Clip(min=(0.0,), max=6).limits() == (0.0, 6.0)
+@pytest.mark.parametrize("limit", [np.float32(0.25), np.float32([0.25]), np.float32([[0.25]])])
+def test_a_limit_may_be_a_list_of_one(limit, tmp_path):
+    initializer = [numpy_helper.from_array(np.asarray(limit), "least")]
+    node = helper.make_node("Clip", ["x", "least"], ["y"])
+    path = saved(small(nodes=[node], initializer=initializer, inputs=[value("x", (3,))]), tmp_path)
+    with minicnn.load(path).plan(device="host") as engine:
+        found = engine.run(np.float32([-1, 0.5, 0.1]))["y"]
+    np.testing.assert_array_equal(found, np.float32([0.25, 0.5, 0.25]))

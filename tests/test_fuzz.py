@@ -78,13 +78,17 @@ def test_a_crash_and_a_hang_are_findings(monkeypatch: pytest.MonkeyPatch) -> Non
         "axes that aren't whole": helper.make_node("Unsqueeze", ["x", "half"], ["y"]),
         "a diagonal of two numbers": helper.make_node("Trilu", ["x", "two"], ["y"]),
         "numbers added to whole ones": helper.make_node("Max", ["x", "two"], ["y"]),
+        "a limit of two numbers": helper.make_node("Clip", ["x", "pair"], ["y"]),
+        "a shape of two axes": helper.make_node("Reshape", ["x", "table"], ["y"]),
         "a switch of three": helper.make_node("ReduceMean", ["x"], ["y"], keepdims=3),
     },
 )
 def test_nodes_that_no_schema_allows(tmp_path: Path, node: onnx.NodeProto) -> None:
     half = numpy_helper.from_array(np.float32([0.5]), "half")
     two = numpy_helper.from_array(np.int64([1, 2]), "two")
-    path = saved(small(nodes=[node], initializer=[half, two], inputs=[value("x", (2, 3, 4, 4))]), tmp_path)
+    pair = numpy_helper.from_array(np.float32([1, 2]), "pair")
+    table = numpy_helper.from_array(np.int64([[6, 16]]), "table")
+    path = saved(small(nodes=[node], initializer=[half, two, pair, table], inputs=[value("x", (2, 3, 4, 4))]), tmp_path)
     with pytest.raises(ModelError):
         minicnn.load(path).make_plan()
 
@@ -94,6 +98,14 @@ def test_size_of_something_with_branches(tmp_path: Path) -> None:
     node = helper.make_node("Size", ["x"], ["y"], then_branch=inner)
     with pytest.raises(ModelError):
         minicnn.load(saved(small(nodes=[node], inputs=[value("x", (2,))]), tmp_path)).make_plan()
+
+
+def test_indices_into_an_axis_of_no_elements(tmp_path: Path) -> None:
+    indices = numpy_helper.from_array(np.int64([0, 0]), "indices")
+    node = helper.make_node("Gather", ["x", "indices"], ["y"], axis=1)
+    path = saved(small(nodes=[node], initializer=[indices], inputs=[value("x", (2, 0))]), tmp_path)
+    with pytest.raises(ModelError, match="no elements"):
+        minicnn.load(path).make_plan()
 
 
 @named(

@@ -30,13 +30,17 @@ def mutated(seed: int, corpus: Sequence[bytes]) -> bytes:
     if rng.random() < 0.04:
         return _bytes_changed(data, rng, corpus)
     model = ModelProto.FromString(data)
-    for _ in range(rng.choice((1, 1, 1, 1, 1, 2, 2, 4))):
+    missing = rng.choice((1, 1, 1, 1, 1, 1, 1, 2, 2, 4))
+    changed = model.SerializeToString(deterministic=True)
+    while missing:
         change = rng.choices([m for m, _ in MUTATIONS], [w for _, w in MUTATIONS])[0]
         try:
             change(model, rng)
         except Exception:  # of onnx, numpy or protobuf, each with kinds of its own
             continue  # they refuse to hold it, or there is nothing of that kind to change
-    return model.SerializeToString(deterministic=True)
+        before, changed = changed, model.SerializeToString(deterministic=True)
+        missing -= changed != before
+    return changed
 
 
 def _bytes_changed(data: bytes, rng: random.Random, corpus: Sequence[bytes]) -> bytes:
@@ -214,7 +218,7 @@ def _external(model: ModelProto, rng: random.Random) -> None:
 
 Mutation = Callable[[ModelProto, random.Random], None]
 MUTATIONS: tuple[tuple[Mutation, int], ...] = (
-    (_dim, 14), (_rank, 1), (_element_type, 2), (_weight_shape, 6), (_weight_values, 20), (_attribute, 20),
-    (_attributes, 5), (_operator, 4), (_wire, 4), (_node, 24), (_output, 8), (_opset, 8), (_name, 8),
+    (_dim, 14), (_rank, 1), (_element_type, 2), (_weight_shape, 6), (_weight_values, 36), (_attribute, 20),
+    (_attributes, 5), (_operator, 4), (_wire, 4), (_node, 28), (_output, 8), (_opset, 8), (_name, 8),
     (_external, 1),
 )  # fmt: skip

@@ -27,6 +27,7 @@ from tools.mutant_rules import SCOPE, Mutant, all_mutants, sample
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("minicnn", "cuda", "tests", "tools", "models", "pyproject.toml")
 SECONDS = 90  # a test that takes longer hangs: an endless loop, which is noticed
+NO_VARIANT = 2  # tools/own_kernels.py: nobody launches a kernel of this file
 SLOWDOWN = 4  # but a test may take so many times what it takes unchanged: other work on the machine
 FILES_OF_A_HEADER = 8  # test files that are tried for a header which many kernels include
 UNCHANGED_FAILS = "its tests fail without any change"
@@ -179,7 +180,7 @@ class Workshop:
             return Verdict(mutant=mutant, by="none", said="no test takes this file")
         for command in commands:
             code, said = self._changed(mutant, command, SECONDS)
-            if not code:
+            if not code or (code == NO_VARIANT and self.kernel_check and len(commands) > 1):
                 continue
             if re.search(r"the kernel doesn't compile|did not compile|SyntaxError", said):
                 return Verdict(mutant=mutant, by="none", said="doesn't compile")
@@ -217,7 +218,8 @@ class Workshop:
         """Where and what to run, until one fails."""
         file = mutant.file
         if self.kernel_check:
-            return [("host", ("tools/own_kernels.py", Path(file).name))]
+            kernels = _kernels_of(self.root, file, mutant.scope) if file.endswith(".cuh") else [file]
+            return [("host", ("tools/own_kernels.py", Path(kernel).name)) for kernel in kernels]
         if file == "tools/cuda_contract.cu" or file.startswith("minicnn/device/"):
             return [("simgpu", arguments) for arguments in DEVICE_TESTS]
         tests = tests_of(self.root, file, mutant.scope if file.startswith("cuda/") else "")

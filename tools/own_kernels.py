@@ -1,7 +1,6 @@
 """`kernel check` alone on minicnn's own kernels: would it have noticed? For tools/mutants.py --kernel-check.
 
     python tools/own_kernels.py relu.cu          every variant that launches a kernel of this file
-    python tools/own_kernels.py epilogue.cuh     or of one that includes it
 
 Each variant is brought in as a user's file would be, under the name own_NAME. Exit code 0: right everywhere;
 1: wrong somewhere; 2: no variant launches a kernel of this file.

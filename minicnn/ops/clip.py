@@ -45,7 +45,7 @@ class Clip:
         """Both limits as a kernel gets them."""
         low = np.float32(-LARGEST if self.min is None else self.min)
         high = np.float32(LARGEST if self.max is None else self.max)
-        return low.item(), high.item()  # .item(): some exporters write a limit as a list of one
+        return float(low), float(high)
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         return (x,)

@@ -102,6 +102,8 @@ class Gather:
         if indices.dtype not in elements.INTEGERS:
             raise ShapeError("indices that aren't integers", found=indices, accepted="int32, int64")
         axis = self.axis % rank
+        if not x.extents[axis] and math.prod(indices.extents):
+            raise ShapeError("indices into an axis of no elements", expected="none", found=indices.extents)
         return (replace(x, shape=(*x.extents[:axis], *indices.extents, *x.extents[axis + 1 :])),)
 
     def variants(self) -> tuple[Variant, ...]:
