@@ -17,7 +17,8 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 PACKAGE_DATA = {
-    "minicnn": ["sim/*.cpp", "sim/*.h", "report/page/*", "lab/templates/*"],
+    "minicnn": ["sim/*.cpp", "sim/*.h", "report/page/*", "lab/templates/*", "study/*.csv"],
+    "minicnn.models": ["build.py"],
     "minicnn.cuda": ["*.cu", "*.cuh", "*.h", "*.cpp", "*.json"],
 }
 
@@ -55,8 +56,8 @@ class PlatformWheel(bdist_wheel):
 
 
 setup(
-    packages=[*find_packages(include=["minicnn", "minicnn.*"]), "minicnn.cuda"],
-    package_dir={"minicnn.cuda": "cuda"},
+    packages=[*find_packages(include=["minicnn", "minicnn.*"]), "minicnn.cuda", "minicnn.models"],
+    package_dir={"minicnn.cuda": "cuda", "minicnn.models": "models"},
     package_data=PACKAGE_DATA,
     cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
 )

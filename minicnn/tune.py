@@ -7,14 +7,14 @@ lies above the leader's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from minicnn import stats
 from minicnn.choose import Winner, able_variants, problem_key
-from minicnn.device.base import Action, Device
+from minicnn.device.base import Device
 from minicnn.kernels import source_hash
 from minicnn.plan import Layer, Plan
 from minicnn.registry import Problem, Variant
@@ -46,17 +46,12 @@ def tune(plan: Plan, device: Device) -> Iterator[Race]:
     for layer in plan.layers:
         if layer.problem is not None and layer.steps:
             groups.setdefault(problem_key(layer.problem), []).append(layer)
-    flush = _Memory(device)
-    scratch = Operand(name="flush", dtype="float32", shape=(FLUSH_BYTES // 4,))
-    flush.place(scratch)
-    emptying = device.prepare(Fill(target=scratch.view(), nbytes=FLUSH_BYTES), flush.address)
-    try:
-        for key, layers in groups.items():
-            race = _race(key, layers, device, emptying)
-            if race is not None:
-                yield race
-    finally:
-        flush.close()
+    for layers in groups.values():
+        problem = layers[0].problem
+        assert problem is not None
+        runners = candidates(problem)
+        if len(runners) > 1:
+            yield race(problem, runners, device, layers=tuple(layer.name for layer in layers))
 
 
 def candidates(problem: Problem) -> list[Variant]:
@@ -79,14 +74,15 @@ def _paired(
     return ((operand, orders[min(i, len(orders) - 1)]) for i, operand in enumerate(operands))
 
 
-def _race(key: str, layers: list[Layer], device: Device, emptying: Action) -> Race | None:
-    problem = layers[0].problem
-    assert problem is not None
-    runners = candidates(problem)
-    if len(runners) < 2:
-        return None
+def race(
+    problem: Problem, runners: Sequence[Variant], device: Device, *, layers: tuple[str, ...] = ()
+) -> Race:
+    """Times variants of a problem that is laid out as in a plan. `layers`: whose problem it is."""
     memory = _Memory(device)
     try:
+        scratch = Operand(name="flush", dtype="float32", shape=(FLUSH_BYTES // 4,))
+        memory.place(scratch)
+        emptying = device.prepare(Fill(target=scratch.view(), nbytes=FLUSH_BYTES), memory.address)
         first, last = device.event(), device.event()
         actions, steps = {}, {}
         for variant in runners:
@@ -112,8 +108,9 @@ def _race(key: str, layers: list[Layer], device: Device, emptying: Action) -> Ra
     best = min(racing, key=lambda label: times[label])
     files = sorted({step.kernel.file for step in steps[best] if isinstance(step, Launch)})
     winner = Winner(label=best, time_us=times[best], sources={file: source_hash(file) for file in files})
-    names = tuple(layer.name for layer in layers)
-    return Race(key=key, layers=names, times_us=times, winner=winner, is_decided=len(racing) == 1)
+    return Race(
+        key=problem_key(problem), layers=layers, times_us=times, winner=winner, is_decided=len(racing) == 1
+    )
 
 
 def _still_in(samples: dict[str, list[float]], racing: list[str]) -> list[str]:

@@ -88,7 +88,8 @@ def test_nodes_that_no_schema_allows(tmp_path: Path, node: onnx.NodeProto) -> No
     two = numpy_helper.from_array(np.int64([1, 2]), "two")
     pair = numpy_helper.from_array(np.float32([1, 2]), "pair")
     table = numpy_helper.from_array(np.int64([[6, 16]]), "table")
-    path = saved(small(nodes=[node], initializer=[half, two, pair, table], inputs=[value("x", (2, 3, 4, 4))]), tmp_path)
+    constants = [half, two, pair, table]
+    path = saved(small(nodes=[node], initializer=constants, inputs=[value("x", (2, 3, 4, 4))]), tmp_path)
     with pytest.raises(ModelError):
         minicnn.load(path).make_plan()
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from minicnn.cli import compare, doctor, explain, infer, kernel, plan, report, tune
+from minicnn.cli import compare, doctor, explain, infer, kernel, plan, report, study, tune
 from minicnn.errors import MinicnnError
 from minicnn.version import VERSION
 
 INTERRUPTED = 130
 INSIST_S = 2.0  # longer than closing a record takes
-COMMANDS = (infer, plan, report, explain, compare, tune, kernel, doctor)
+COMMANDS = (infer, plan, report, explain, compare, tune, kernel, study, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,7 +115,7 @@ def _bout(
     flush: Action, roofs: Calibration, *, counters: bool, begin: Callable[[str], None],
 ) -> Bout:  # fmt: skip
     entrants = [found.variant, *rivals]
-    places = [_Place(variant, problem, device) for variant in entrants]
+    places = [Place(variant, problem, device) for variant in entrants]
     first, last = device.event(), device.event()
     try:
         programs = [device.capture([device.record(first), *p.actions, device.record(last)]) for p in places]
@@ -154,7 +154,7 @@ def _bout(
             )
         )
     ordered = (made[0], *sorted(made[1:], key=lambda e: e.median_us))
-    steps = _Place.steps_of(found.variant, problem)
+    steps = Place.steps_of(found.variant, problem)
     return Bout(
         layers=tuple(layer.name for layer in layers),
         entrants=ordered,
@@ -163,12 +163,22 @@ def _bout(
     )
 
 
-class _Place:
-    """A variant with memory of its own on a device, in the first arrangement it takes."""
+class Place:
+    """A variant with memory of its own on a device, in the first arrangement it takes.
 
-    def __init__(self, variant: Variant, problem: Problem, device: Device):
+    arrays    what the inputs that aren't constant hold; None: random numbers
+    """
+
+    def __init__(
+        self,
+        variant: Variant,
+        problem: Problem,
+        device: Device,
+        arrays: Sequence[np.ndarray | None] | None = None,
+    ):
         self.device = device
         laid_out, contents = self.laid_out(variant, problem)
+        self.inputs, self.outputs = laid_out.inputs, laid_out.outputs
         operands = [*laid_out.inputs, *laid_out.outputs, *laid_out.tables, laid_out.workspace]
         self.pointers = {}
         for operand in operands:
@@ -177,14 +187,17 @@ class _Place:
             nbytes = max(operand.view().byte_offset + operand.nbytes, 1)
             self.pointers[operand.name] = device.alloc(nbytes)
             content = contents.get(operand.name)
-            if operand in laid_out.inputs and not operand.is_constant:
+            if operand in laid_out.inputs and not operand.is_constant and arrays is not None:
+                content = np.zeros(nbytes, np.uint8)
+                _logical(operand, content)[...] = arrays[laid_out.inputs.index(operand)]
+            elif operand in laid_out.inputs and not operand.is_constant:
                 content = np.random.default_rng(0).standard_normal(-(-nbytes // 4), dtype=np.float32)
                 content = content.view(np.uint8)[:nbytes]
             if content is not None:
                 device.upload(self.pointers[operand.name], np.ascontiguousarray(content))
-        steps = variant.steps(laid_out)
-        device.build([step.kernel for step in steps if isinstance(step, Launch)])
-        self.actions = [device.prepare(step, self.address) for step in steps]
+        self.steps = variant.steps(laid_out)
+        device.build([step.kernel for step in self.steps if isinstance(step, Launch)])
+        self.actions = [device.prepare(step, self.address) for step in self.steps]
 
     @staticmethod
     def laid_out(variant: Variant, problem: Problem) -> tuple[Problem, dict[str, np.ndarray]]:
@@ -200,9 +213,23 @@ class _Place:
     def address(self, view: View) -> int:
         return self.pointers[view.tensor] + view.byte_offset
 
+    def output(self, index: int = 0) -> np.ndarray:
+        """What an output holds, of its logical shape."""
+        operand = self.outputs[index]
+        content = np.empty(operand.view().byte_offset + operand.nbytes, np.uint8)
+        self.device.download(self.pointers[operand.name], content)
+        return _logical(operand, content).copy()
+
     def close(self) -> None:
         for pointer in self.pointers.values():
             self.device.free(pointer)
+
+
+def _logical(operand: Operand, content: np.ndarray) -> np.ndarray:
+    """The operand's elements in their logical shape, as a window into its memory."""
+    typed = content[operand.view().byte_offset :].view(operand.dtype)
+    strides = tuple(stride * operand.itemsize for stride in operand.strides)
+    return np.lib.stride_tricks.as_strided(typed, operand.shape, strides)
 
 
 def _resources(steps: tuple[Step, ...]) -> dict[str, str]:
@@ -231,7 +258,7 @@ def _resources(steps: tuple[Step, ...]) -> dict[str, str]:
 def _counted(variant: Variant, problem: Problem) -> dict[str, int]:
     device = SimDevice()
     try:
-        place = _Place(variant, problem, device)
+        place = Place(variant, problem, device)
         before = device.counters()
         for action in place.actions:
             action()

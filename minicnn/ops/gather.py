@@ -102,7 +102,7 @@ class Gather:
         if indices.dtype not in elements.INTEGERS:
             raise ShapeError("indices that aren't integers", found=indices, accepted="int32, int64")
         axis = self.axis % rank
-        if not x.extents[axis] and math.prod(indices.extents):
+        if not x.extents[axis] and 0 not in indices.extents:
             raise ShapeError("indices into an axis of no elements", expected="none", found=indices.extents)
         return (replace(x, shape=(*x.extents[:axis], *indices.extents, *x.extents[axis + 1 :])),)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from minicnn.doctor import Row
     from minicnn.lab.race import Bout
     from minicnn.plan import Layer, Plan
+    from minicnn.predict import Machine, Prediction
     from minicnn.tune import Race
 
 NAME_WIDTH = 26
@@ -107,6 +108,28 @@ def print_plan(plan: Plan, *, file: TextIO | None = None) -> None:
     )
     if plan.rest is not None:
         console.print(f"later     {len(plan.rest.nodes)} nodes are planned when a run has told their shapes")
+
+
+def print_predictions(
+    predictions: Sequence[Prediction], machine: Machine, *, file: TextIO | None = None
+) -> None:
+    """A line a layer: what it would take on a machine that isn't here, and what bounds it."""
+    console = console_of(file)
+    total = sum(p.time_us for p in predictions if p.bound)
+    table = table_of(("layer", "left"), ("op", "left"), ("variant", "left"), ("MACs", "right"),
+                     ("moved", "right"), ("us", "right"), ("share", "right"),
+                     ("bound by", "left"))  # fmt: skip
+    for p in predictions:
+        table.add_row(
+            Text(shorten(printable(p.layer.name), NAME_WIDTH), style="bold"), p.layer.op, p.layer.variant,
+            count(p.layer.cost.macs), size(p.layer.bytes_moved),
+            _brief(p.time_us) if p.bound else NOTHING,
+            f"{p.time_us / total:.1%}" if p.bound and total else NOTHING, p.bound or "not on this machine",
+        )  # fmt: skip
+    console.print(table)
+    console.print()
+    console.print(f"predicted {total:,.0f} us on {machine.name}: by its roofs, nothing was measured")
+    console.print(Text(f"source    {machine.source}"), soft_wrap=True)
 
 
 def _steps(layer: Layer) -> Iterable[str]:
