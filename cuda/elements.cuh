@@ -72,8 +72,26 @@ typedef Number Value;
 #if ELEMENT == 1
 
 // Vectors of halves are computed in float.
-#ifdef MINICNN_HOST
-using ::load, ::load_aligned, ::store, ::store_aligned;  // of floats; a kernel file is a namespace of its own there
+#ifdef MINICNN_HOST  // there a kernel file has a scope of its own, in which these would hide those of floats
+template <int N>
+VECTOR_FUNCTION Vector<N> load(const float* p) {
+    return ::load<N>(p);
+}
+
+template <int N>
+VECTOR_FUNCTION void store(float* p, const Vector<N>& a) {
+    ::store(p, a);
+}
+
+template <int N>
+VECTOR_FUNCTION Vector<N> load_aligned(const float* p) {
+    return ::load_aligned<N>(p);
+}
+
+template <int N>
+VECTOR_FUNCTION void store_aligned(float* p, const Vector<N>& a) {
+    ::store_aligned(p, a);
+}
 #endif
 
 template <int N>

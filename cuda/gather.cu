@@ -2,11 +2,11 @@
 //
 // computes  y[i,j,k,l] = x[i,j,k,l; index[i,j,k,l]]; indices below 0 count from the end of the axis, and those beyond its
 //           ends are taken for its ends
-// layout    x[i*x0 + j*x1 + k*x2 + l*x3 + n*x_axis] with n = index[(i*n0 + j*n1 + k*n2 + l*n3) * index_words], of which
-//           the low word says all; y likewise, axis 0 its innermost. ELEMENT: any
+// layout    x[i*x0 + j*x1 + k*x2 + l*x3 + n*x_axis] with n = index[(i*n0 + j*n1 + k*n2 + l*n3) * index_words], of
+//           one word or two; y likewise, axis 0 its innermost. ELEMENT: any
 // mapping   thread x: i < E0, y: j < E1; grid z: l*E2 + k
 // cost      two elements of memory and an index
-// needs     every index < 2^31; little-endian integers
+// needs     little-endian integers
 // source    ONNX operator Gather
 #include "kernel.cuh"
 #include "elements.cuh"
@@ -21,7 +21,9 @@ KERNEL(gather)(const Number* __restrict__ x, const int* __restrict__ index, Numb
     x += j * x1 + k * x2 + l * x3, y += j * y1 + k * y2 + l * y3;
     index += (j * n1 + k * n2 + l * n3) * index_words;
     if (i >= E0 || j >= E1) return;
-    int n = index[i * n0 * index_words];
+    index += i * n0 * index_words;
+    int n = index[0];
+    if (index_words == 2 && index[1] != n >> 31) n = index[1] < 0 ? -A - 1 : A;  // beyond 32 bits, and x
     n = n < 0 ? n + A : n;
     n = n < 0 ? 0 : n >= A ? A - 1 : n;
     y[i * y0] = x[i * x0 + n * x_axis];

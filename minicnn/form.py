@@ -36,8 +36,9 @@ def _check_names(what: str, names: tuple[str, ...], formal: Any, least: int, mos
     if not least <= len(names) <= most:
         sentence = f"a number of {what} that the operator can't have"
         raise ModelError(sentence, found=len(names), accepted=f"{least} to {most}")
-    for name, one in zip(names, formal, strict=False):
-        if not name and one.option.name == "Single":
+    for position, name in enumerate(names):
+        one = formal[min(position, len(formal) - 1)]
+        if not name and one.option.name != "Optional":
             raise ModelError(f"one of the {what} is left out that must be there", tensor=one.name)
 
 

@@ -31,6 +31,8 @@ class Pooling(Windowed):
         """Raises    ShapeError, UnsupportedError (more than 3-D)"""
         if len(x.extents) < 3:
             raise ShapeError("too few axes", expected="x (N, C, H, W)", found=x.extents)
+        if self.ceil_mode not in (0, 1):  # others disagree about what that would mean
+            raise ShapeError("ceil_mode is a switch", found=self.ceil_mode, accepted="0 or 1")
         out = (one.out for one in self.pooled(x.extents))
         return (TensorType(dtype=x.dtype, shape=(*x.extents[:2], *out)),)
 

@@ -301,11 +301,13 @@ def bind(node: Node, graph: Graph) -> Bound:
                 raise UnsupportedError(
                     "computed at run time", node=node.name, operator=node.op, tensor=f"{name} = {kept[index]}"
                 )
-            is_list = str(fields[name].type).startswith("tuple")
-            if constant.ndim > 1 if is_list else constant.size != 1:
+            kind = str(fields[name].type)
+            is_list = kind.startswith("tuple")
+            is_shaped = constant.ndim < 2 if is_list else constant.size == 1
+            if not is_shaped or ("int" in kind and constant.dtype.kind not in "iu"):
                 raise ShapeError(
-                    "a parameter of another shape", node=node.name, operator=node.op, tensor=kept[index],
-                    expected=f"{name}, {'a list' if is_list else 'one number'}", found=constant.shape,
+                    "not what this parameter may be", node=node.name, operator=node.op, tensor=kept[index],
+                    expected=f"{name}: {kind}", found=f"{constant.dtype} {constant.shape}",
                 )  # fmt: skip
             # Some files give a scalar for a list, or a list of one for a scalar.
             values[name] = _plain(constant.reshape(-1 if is_list else ()))

@@ -178,7 +178,8 @@ class _Walk:
             self.kept.append(node)
 
     def _set_type(self, name: str, known: TensorType) -> None:
-        if known.is_known and math.prod(max(extent, 1) for extent in known.extents) > _ABSURD:
+        extents = known.extents if known.is_known else ()
+        if min(extents, default=0) < 0 or math.prod(max(extent, 1) for extent in extents) > _ABSURD:
             raise ShapeError("an absurd size", file=self.graph.file, tensor=name, found=known)
         self.types[name] = known
 

@@ -57,6 +57,8 @@ RUN_MACS = 20_000_000
 BATCH = 500
 CHECKED_ONE_IN = 8
 HUGE = 1e6
+VAST = 1e30
+ROUNDED = set("ArgMax ArgMin TopK NonZero Greater Less Equal GreaterOrEqual LessOrEqual Cast".split())
 RTOL = 1e-3  # of the largest value, against onnxruntime: mutated networks have no error bound of their own
 
 
@@ -127,17 +129,24 @@ def _through(seed: int, file: Path, device: Device, counts: Counter[str]) -> Non
         if not all((np.abs(c) < HUGE).all() for c in weights):
             counts["not checked, for huge or NaN weights"] += 1
             return
+        past = {layer.name for layer, before, _ in ready.walk(inputs) if _is_past_float32(before)}
         for layer in check.check(ready, inputs):
-            if layer.is_wrong:
+            if layer.is_wrong and layer.name not in past:
                 raise Wrong(f"layer {layer.name} ({layer.op}, {layer.variant}) is beyond its error bound")
         counts["checked layer by layer"] += 1
     counts["agreed with onnxruntime"] += _agrees(file, inputs, outputs)
+
+
+def _is_past_float32(before: dict[str, np.ndarray]) -> bool:
+    """Whether sums of such inputs may leave the range of float32, as they do not in float64."""
+    return any(x.dtype.kind == "f" and not (np.abs(x) < VAST).all() for x in before.values())
 
 
 def _agrees(file: Path, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> bool:
     """False where onnxruntime refuses the model, or not all outputs can be compared; else right, or Wrong."""
     import onnxruntime
 
+    model_ops = {node.op for node in engine.load(file).graph.nodes}
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -154,6 +163,9 @@ def _agrees(file: Path, inputs: dict[str, np.ndarray], outputs: dict[str, np.nda
             raise Wrong(f"{name} is {found.dtype} {found.shape}, onnxruntime has {value.dtype} {value.shape}")
         if value.dtype.kind in "biu":
             if not np.array_equal(found, value):
+                if model_ops & ROUNDED:
+                    is_whole = False  # a rounding more or less decides; each layer was checked
+                    continue
                 raise Wrong(f"{name} has other whole numbers than onnxruntime's")
             continue
         if value.dtype.kind != "f" or not np.isfinite([found, value]).all():

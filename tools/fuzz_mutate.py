@@ -218,7 +218,7 @@ def _external(model: ModelProto, rng: random.Random) -> None:
 
 Mutation = Callable[[ModelProto, random.Random], None]
 MUTATIONS: tuple[tuple[Mutation, int], ...] = (
-    (_dim, 14), (_rank, 1), (_element_type, 2), (_weight_shape, 6), (_weight_values, 36), (_attribute, 20),
-    (_attributes, 5), (_operator, 4), (_wire, 4), (_node, 28), (_output, 8), (_opset, 8), (_name, 8),
+    (_dim, 14), (_rank, 1), (_element_type, 2), (_weight_shape, 6), (_weight_values, 48), (_attribute, 20),
+    (_attributes, 5), (_operator, 4), (_wire, 4), (_node, 34), (_output, 8), (_opset, 8), (_name, 10),
     (_external, 1),
 )  # fmt: skip

@@ -76,8 +76,9 @@ class BatchNormalization:
         self, scale: np.ndarray, b: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> np.ndarray:
         """The same map as y = x * result[0] + result[1], in float64."""
-        factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + self.epsilon)
-        return np.stack([factor, b.astype(np.float64) - mean.astype(np.float64) * factor])
+        with np.errstate(all="ignore"):  # statistics that are no numbers make none
+            factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + self.epsilon)
+            return np.stack([factor, b.astype(np.float64) - mean.astype(np.float64) * factor])
 
 
 class _Normalization(Variant):

@@ -18,7 +18,7 @@ import numpy as np
 from minicnn import tiling
 from minicnn.epilogue import UNIT_ROUNDOFF
 from minicnn.errors import ShapeError
-from minicnn.geometry import Shape
+from minicnn.geometry import INT32_MAX, Shape
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
@@ -296,7 +296,10 @@ class Resize(_Resampling):
             roi = (self.roi[place], self.roi[place + len(axes)])
         if scales:
             scale = np.float32(scales[place])
-            length = scale * np.float32(extent)
+            with np.errstate(all="ignore"):
+                length = scale * np.float32(extent)
+            if not length <= INT32_MAX:
+                raise ShapeError("an absurd scale", found=float(scale), expected=f"at most 2^31 along {axis}")
             return Axis(extent=extent, out=int(length), scale=float(scale), length=float(length), roi=roi)
         out, scale = self._sized(tuple(shape[a] for a in axes), place)
         return Axis(extent=extent, out=out, scale=float(scale), roi=roi)
