@@ -84,7 +84,7 @@ def test_a_fallback_is_bound_by_no_roof():
 def test_who_holds_the_memory():
     text = said(record_of(), "memory")
     assert "The peak, 3.91 KiB, is at relu1 (Relu), layer 2 of 3." in text
-    assert "Alive there: a b (activation, 2.00 KiB), y (output, 1.91 KiB)." in text
+    assert "Alive there: a b (activation of conv1, 2.00 KiB), y (output of relu1, 1.91 KiB)." in text
     assert "1.00 KiB more than that" in text
 
 
@@ -94,7 +94,7 @@ def test_what_would_help():
     assert (
         "1 layer runs by the plain rung, 16.7% of the layers' time: conv1 (why: asked for all Conv)" in text
     )
-    assert "Fusion: 1 layer runs as activations of their own" in text and "relu1" in text
+    assert "Fusion: 1 layer runs as operators of their own" in text and "relu1" in text
     assert "Less traffic: 1 layer runs moving at least twice the compulsory bytes" in text
     assert "most conv1, 3.0 times" in text
     assert "At its roof relu1 would take 0.4 us: 33.3% of the layers' time" in text
@@ -103,6 +103,63 @@ def test_what_would_help():
 def test_an_activation_behind_something_read_twice_is_no_lost_fusion():
     again = dataclasses.replace(LAYERS[2], inputs=LAYERS[1].inputs)
     assert "Fusion" not in said(record_of((*LAYERS[:2], again)), "what would help")
+
+
+@pytest.mark.parametrize(
+    "op, writer, is_said",
+    [
+        ("Add", "Conv", True),
+        ("Add", "Gemm", False),
+        ("Relu", "Gemm", True),
+        ("BatchNormalization", "Conv", True),
+        ("Mul", "Conv", False),
+    ],
+)
+def test_what_a_layer_may_take_along(op: str, writer: str, is_said: bool):
+    first, second = dataclasses.replace(LAYERS[0], op=writer), dataclasses.replace(LAYERS[1], op=op)
+    assert ("Fusion: 1 layer" in said(record_of((first, second)), "what would help")) == is_said
+
+
+def test_variants_that_nobody_timed():
+    rules = ("last of 3 rungs that apply", "measured: tiled, 5 us, the fastest", "the only one that applies")
+    layers = tuple(
+        dataclasses.replace(LAYERS[0], name=f"conv{i}", reason=reason) for i, reason in enumerate(rules)
+    )
+    text = said(record_of(layers), "what would help")
+    assert "Timing the others: 1 layer runs by the variant that a rule prefers" in text and ": conv0." in text
+
+
+@pytest.mark.parametrize(
+    "bytes_min, roofs, is_said",
+    [(10**5, {"copy_gb_per_s": 0.01, "fma_gflop_per_s": 1e9}, True),
+     (10**5, {"copy_gb_per_s": 1e9, "fma_gflop_per_s": 0.01}, False),
+     (5000, {"copy_gb_per_s": 0.01, "fma_gflop_per_s": 1e9}, False),
+     (10**5, {}, False), (10**6, {}, True)],
+    ids=["weights from memory", "arithmetic", "few weights", "no roofs, many operations", "no roofs, few"],
+)  # fmt: skip
+def test_a_larger_batch(bytes_min: int, roofs: dict, is_said: bool):
+    """conv1's input and output have 2,816 bytes; it computes 10^6 operations."""
+    record = record_of((dataclasses.replace(LAYERS[0], bytes_min=bytes_min),), **roofs)
+    assert ("A larger batch: 1 layer" in said(record, "what would help")) == is_said
+
+
+def test_a_variant_known_to_be_faster():
+    slow = record_of(repetitions=40, warmup=0)
+    fast = record_of((dataclasses.replace(LAYERS[0], variant="tiled", fingerprint="b"), *LAYERS[1:]), 40, 0)
+    fast.time_us[:, 0] /= 2
+    text = {part.title: part.sentences for part in explain(slow, beside=fast)}["what would help"]
+    assert "A variant known to be faster: conv1 by tiled takes 0.5 of its time, in the other record." in text
+    text = {part.title: part.sentences for part in explain(fast, beside=slow)}["what would help"]
+    assert "No layer is known to be faster as it was run in the other record." in text
+
+
+def test_a_long_layer_that_varies_is_not_called_short():
+    record = record_of(bracket_us=0.1, bracket_spread_us=0.01)
+    record.time_us[::2, 2] *= 9
+    assert "it varies by more than it lasts" in said(record, "time")
+    assert "(it varies by more than it lasts): odd." in said(record, "how sure")
+    short = record_of(bracket_us=100.0, bracket_spread_us=5.0)
+    assert "(too short to be told from the floor of measuring): conv1." in said(short, "how sure")
 
 
 def test_conversions():
@@ -166,4 +223,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = record_of(path=tmp_path / "run.h5", buffers=BUFFERS).path
     assert cli.main(["explain", path]) == 0
     assert "Slowest: odd" in capsys.readouterr().out
+    assert cli.main(["explain", path, "--beside", path]) == 0
+    assert "No layer is known to be faster as it was run in run.h5." in capsys.readouterr().out
     assert cli.main(["explain", str(tmp_path / "none.h5")]) == 2

@@ -1,9 +1,9 @@
-"""Pictures of the README: the page of a real run, as a browser shows it.
+"""Pictures of the README and docs/report.md: pages of real runs, as a browser shows them.
 
     python tools/make_pictures.py
 
-Records models/efficientnet_lite0.onnx on the host device and writes docs/pictures/report.png. Needs Chromium,
-and bokeh for the page.
+Records models/efficientnet_lite0.onnx on the host device, as it is and without fusion; writes
+docs/pictures/*.png. Needs Chromium, and bokeh for the pages.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PICTURE = ROOT / "docs" / "pictures" / "report.png"
+PICTURES = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT = 1280, 960
+PHONE = 390
+MARGIN = 8  # beside an element
 SECONDS = 60.0  # to wait for the browser
 
 
@@ -106,9 +108,17 @@ class Browser:
             for kind in ("mousePressed", "mouseReleased"):
                 self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def screenshot(self, *, whole: bool = False) -> bytes:
-        """A PNG of what is to be seen, or of the whole page."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    def screenshot(self, selector: str | None = None) -> bytes:
+        """A PNG of what is to be seen, or of one element."""
+        more: dict[str, Any] = {}
+        if selector is not None:
+            box = f"document.querySelector({selector!r}).getBoundingClientRect()"
+            x, y, width, height = (self.evaluate(f"{box}.{side}") for side in ("x", "y", "width", "height"))
+            y += self.evaluate("scrollY")
+            x, width = x - MARGIN, width + 2 * MARGIN
+            more["clip"] = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
+            more["captureBeyondViewport"] = True
+        answer = self.call("Page.captureScreenshot", format="png", **more)
         return base64.b64decode(answer["data"])
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -153,7 +163,8 @@ class Browser:
 def _start(program: str, folder: str) -> tuple[subprocess.Popen[bytes], int, int]:
     """Chromium reads what it is told at descriptor 3 and answers at 4."""
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-             "--disable-background-networking", "--remote-debugging-pipe")  # fmt: skip
+             "--disable-background-networking", "--disable-component-update", "--disable-sync",
+             "--disable-quic", "--remote-debugging-pipe")  # fmt: skip
     told, write = os.pipe()
     read, answers = os.pipe()
     shell = f'exec "$@" 3<&{told} 4>&{answers}'
@@ -176,21 +187,46 @@ def smaller(picture: bytes) -> bytes:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
-        record, page = Path(folder) / "run.h5", Path(folder) / "run.html"
-        models = ROOT / "models"
-        commands = (
-            ["infer", models / "efficientnet_lite0.onnx", "--image", models / "cat.jpg", "--device", "host",
-             "--record", record],
-            ["report", record, "--html", page],
-        )  # fmt: skip
-        for command in commands:
-            subprocess.run([sys.executable, "-m", "minicnn", *map(str, command)], check=True, cwd=ROOT)
-        browser.open(page)
+    models = ROOT / "models"
+    model = ("infer", models / "efficientnet_lite0.onnx", "--image", models / "cat.jpg", "--device", "host")
+    seconds = ("--seconds", "10")
+    with tempfile.TemporaryDirectory() as name, Browser() as browser:
+        folder = Path(name)
+        for command in (
+            (*model, *seconds, "--record", folder / "fused.h5"),
+            (*model, *seconds, "--fuse", "none", "--record", folder / "unfused.h5"),
+            ("report", folder / "fused.h5", "--html", folder / "run.html"),
+            ("compare", folder / "fused.h5", folder / "unfused.h5", "--html", folder / "compare.html"),
+        ):
+            done = subprocess.run([sys.executable, "-m", "minicnn", *map(str, command)], cwd=ROOT)
+            if done.returncode not in (0, 1):  # 1: compare found something slower
+                raise SystemExit(done.returncode)
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        browser.open(folder / "run.html")
         browser.evaluate("document.getElementById('in-words').remove()")
-        PICTURE.parent.mkdir(parents=True, exist_ok=True)
-        PICTURE.write_bytes(smaller(browser.screenshot()))
-    print(f"wrote {PICTURE}, {PICTURE.stat().st_size:,} bytes")
+        _write("report", browser.screenshot())
+        browser.resize(WIDTH, 5000)  # all of it is to be seen, so that all of it is drawn
+        drawn = "[...document.querySelectorAll('.chart')].every((c) => c.classList.contains('drawn'))"
+        browser.wait_for(drawn)
+        browser.evaluate("new Promise((done) => setTimeout(done, 500))")
+        for section in ("network", "memory"):
+            _write(section, browser.screenshot(f"[aria-labelledby={section}-title]"))
+        browser.resize(PHONE, 844)
+        browser.open(folder / "run.html")
+        browser.evaluate("document.getElementById('theme').click()")
+        browser.evaluate("document.getElementById('network').scrollIntoView({block: 'center'})")
+        browser.wait_for("document.getElementById('network').classList.contains('drawn')")
+        browser.evaluate("new Promise((done) => setTimeout(done, 500))")
+        _write("phone", browser.screenshot())
+        browser.resize(WIDTH, HEIGHT)
+        browser.open(folder / "compare.html")
+        _write("compare", browser.screenshot())
+
+
+def _write(name: str, picture: bytes) -> None:
+    path = PICTURES / f"{name}.png"
+    path.write_bytes(smaller(picture))
+    print(f"wrote {path}, {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

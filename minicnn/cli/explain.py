@@ -12,6 +12,9 @@ def add(commands: arguments.Commands) -> None:
         "explain", help="a recorded run in plain sentences: what is slow and why, memory, how sure"
     )
     parser.add_argument("record", metavar="run.h5")
+    parser.add_argument(
+        "--beside", metavar="other.h5", help="the same model run another way: which variants are faster there"
+    )
     parser.set_defaults(run=run)
 
 
@@ -19,4 +22,5 @@ def run(options: argparse.Namespace) -> None:
     from minicnn import store
     from minicnn.report import explain
 
-    explain.print_explanation(store.read(options.record))
+    beside = store.read(options.beside) if options.beside else None
+    explain.print_explanation(store.read(options.record), beside=beside)

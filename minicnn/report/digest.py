@@ -26,6 +26,7 @@ class LayerDigest:
     share: float
     rate: Rate
     is_unresolved: bool
+    is_at_floor: bool
     gap_us: float  # medians over the repetitions that count
     enqueue_us: float
     alone_warm_us: float
@@ -55,7 +56,7 @@ class Digest:
 def digest(record: RunRecord) -> Digest:
     steady = record.is_steady
     medians = facts.median_us(record)
-    unresolved = facts.is_unresolved(record)
+    unresolved, at_floor = facts.is_unresolved(record), facts.is_at_floor(record)
     sum_us = float(np.nansum(medians)) if len(medians) else math.nan
     others = {
         name: [stats.median(column) for column in getattr(record, name)[steady].T]
@@ -69,6 +70,7 @@ def digest(record: RunRecord) -> Digest:
             share=float(medians[i]) / sum_us if sum_us > 0 else math.nan,
             rate=facts.rate(layer, float(medians[i]), record),
             is_unresolved=bool(unresolved[i]),
+            is_at_floor=bool(at_floor[i]),
             **{name: column[i] for name, column in others.items()},
         )
         for i, layer in enumerate(record.layers)
@@ -94,6 +96,21 @@ def peak_layer(record: RunRecord) -> int | None:
     """Where the most bytes are alive: the first such layer; None where the record doesn't say."""
     live = [layer.live_bytes for layer in record.layers]
     return int(np.argmax(live)) if any(live) else None
+
+
+def tensor_name(described: str) -> str:
+    """The name in "name dtype shape order"; names may hold blanks, the three words after them don't."""
+    return described.rsplit(" ", 3)[0]
+
+
+def writers(record: RunRecord) -> list[list[int | None]]:
+    """For each layer and each of its inputs the layer that wrote it; None: an input of the network."""
+    written: dict[str, int] = {}
+    found: list[list[int | None]] = []
+    for index, layer in enumerate(record.layers):
+        found.append([written.get(tensor_name(tensor)) for tensor in layer.inputs])
+        written |= {tensor_name(tensor): index for tensor in layer.outputs}
+    return found
 
 
 def alive(record: RunRecord, index: int) -> list[BufferFacts]:

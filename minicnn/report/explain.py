@@ -6,9 +6,11 @@ Every sentence follows from what the record holds; what it doesn't hold is said 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 import numpy as np
@@ -16,20 +18,26 @@ from rich.text import Text
 
 from minicnn import facts, stats
 from minicnn.activations import ACTIVATIONS
+from minicnn.compare import FASTER, compare
 from minicnn.record import BufferFacts, RunRecord
-from minicnn.report.digest import Digest, LayerDigest, alive, digest, peak_layer
+from minicnn.report.digest import Digest, LayerDigest, alive, digest, peak_layer, tensor_name
 from minicnn.report.lists import console_of
 from minicnn.report.table import count, printable, shorten, size, time
+from minicnn.report.table import unresolved as unresolved_because
 
 SLOWEST = 3  # layers that are spoken of one by one
 NEAR = 0.5  # of a roof: so near that the roof is what holds the layer
-NAMED = 4  # buffers, or layers of one kind, named before "and n more"
+NAMED = 4  # layers of one kind named before "and n more"
+ALIVE = 8  # buffers, so
 NAME_WIDTH = 60
 INTENSE, SPARSE = 20.0, 4.0  # operations a byte; without roofs the words for it
 VARIED = 0.1  # sum of medians against median of sums
 WORTH = 0.01  # of the layers' time: below that a layer isn't mentioned as a place to gain
 MUCH = 2.0  # bytes moved over compulsory ones: worth a sentence
 FUSING = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # operators that can take an activation after them
+AFTER_CONV = ("Add", "BatchNormalization")  # may be taken along by Conv alone
+BY_RULE = re.compile(r"last of \d+ rungs that apply")  # choose.py: nobody timed the others
+MOSTLY = 0.5
 PLAIN_RUNG = "direct"  # the definition's own loops, under every operator that has faster ways
 
 
@@ -41,23 +49,32 @@ class Part:
     sentences: tuple[str, ...]
 
 
-def explain(record: RunRecord, found: Digest | None = None) -> tuple[Part, ...]:
+def explain(
+    record: RunRecord, found: Digest | None = None, *, beside: RunRecord | None = None
+) -> tuple[Part, ...]:
+    """beside    the same model run another way: what was faster there would help here
+
+    Raises    InputError: beside has no layer in common with the record
+    """
     found = found or digest(record)
     parts = {
         "time": _time(record, found),
         "bound": [_bound(record, layer) for layer in found.slowest[:SLOWEST]] or ["Not measured."],
         "memory": _memory(record),
         "errors": _errors(record),
-        "what would help": _help(record, found) or ["Nothing that this record shows."],
+        "what would help": [*_known(record, beside), *_help(record, found)]
+        or ["Nothing that this record shows."],
         "how sure": _sure(record, found),
         "not measured": _missing(record),
     }
     return tuple(Part(title=title, sentences=tuple(said)) for title, said in parts.items() if said)
 
 
-def print_explanation(record: RunRecord, *, file: TextIO | None = None) -> None:
+def print_explanation(
+    record: RunRecord, *, beside: RunRecord | None = None, file: TextIO | None = None
+) -> None:
     console = console_of(file)
-    for number, part in enumerate(explain(record)):
+    for number, part in enumerate(explain(record, beside=beside)):
         if number:
             console.print()
         console.print(Text(part.title, style="bold"))
@@ -84,7 +101,7 @@ def _time(record: RunRecord, found: Digest) -> list[str]:
     said.append(f"Half of the layers' time is spent in {half} of {len(slowest)} that were timed.")
     for rank, layer in enumerate(slowest[:SLOWEST]):
         place = ("Slowest", "Then", "Then")[rank]
-        unresolved = "; too short to be told from the floor of measuring" if layer.is_unresolved else ""
+        unresolved = f"; {unresolved_because(layer.is_at_floor)}" if layer.is_unresolved else ""
         taken = f"{layer.share:.1%} of the layers' time, {_about(layer.time)}{unresolved}"
         said.append(f"{place}: {_named(layer)}, {taken}.")
     if len(slowest) > 1 and _overlap(slowest[0].time, slowest[1].time):
@@ -130,7 +147,7 @@ def _memory(record: RunRecord) -> list[str]:
     ]
     living = alive(record, peak)
     if living:
-        said.append(f"Alive there: {_list([_buffer(b) for b in living])}.")
+        said.append(f"Alive there: {_list([_buffer(record, b) for b in living], most=ALIVE)}.")
     if layer.workspace_bytes:
         share = layer.workspace_bytes / layer.live_bytes
         said.append(f"{share:.0%} of it is the workspace of its variant {layer.variant}.")
@@ -157,6 +174,23 @@ def _errors(record: RunRecord) -> list[str]:
     return [*said, f"All are within their bound; {nearest}."]
 
 
+def _known(record: RunRecord, beside: RunRecord | None) -> list[str]:
+    """Layers that another record shows to be faster by another variant."""
+    if beside is None:
+        return []
+    variants = {layer.name: layer.variant for layer in beside.layers}
+    faster = []
+    for row in compare(record, beside).rows:
+        names = _list([variants[name] for name in row.after if variants[name]])
+        if row.verdict == FASTER and not row.is_identical:
+            faster.append((row.ratio, f"{_quoted(row.name)} by {names} takes {row.ratio:.2g} of its time"))
+    where = _quoted(Path(beside.path).name) if beside.path else "the other record"
+    if not faster:
+        return [f"No layer is known to be faster as it was run in {where}."]
+    told = _list([sentence for _, sentence in sorted(faster)])
+    return [f"A variant known to be faster: {told}, in {where}."]
+
+
 def _help(record: RunRecord, found: Digest) -> list[str]:
     said = []
     fallbacks = [layer for layer in found.layers if layer.facts.is_fallback]
@@ -169,8 +203,22 @@ def _help(record: RunRecord, found: Digest) -> list[str]:
         said.append(f"A faster variant: {_ran(plain, 'by the plain rung')}{why}; `tune` times the others.")
     unfused = _unfused(found)
     if unfused:
-        ran = _ran(unfused, "as activations of their own right after a layer that could take them along")
+        ran = _ran(unfused, "as operators of their own right after a layer that may take them along")
         said.append(f"Fusion: {ran}.")
+    by_rule = [
+        layer for layer in found.layers if layer.share >= WORTH and BY_RULE.match(layer.facts.reason)
+    ]
+    if by_rule:
+        ran = _ran(by_rule, "by the variant that a rule prefers to others that apply")
+        said.append(f"Timing the others: {ran}. Which is the fastest here `tune` finds out.")
+    weighty = [
+        layer
+        for layer in found.layers
+        if layer.share >= WORTH and _waits_for_memory(layer) and _weights_share(layer) > MOSTLY
+    ]
+    if weighty:
+        ran = _ran(weighty, "waiting for memory, for weights more than for anything else")
+        said.append(f"A larger batch: {ran}. A batch reads them once for all its members.")
     converted = [layer for layer in found.layers if layer.facts.op == "Convert"]
     if converted:
         said.append(f"One layout throughout: {_ran(converted, 'only to convert layouts')}.")
@@ -190,6 +238,27 @@ def _help(record: RunRecord, found: Digest) -> list[str]:
     return said
 
 
+def _waits_for_memory(layer: LayerDigest) -> bool:
+    return layer.rate.bound == "memory" or (not layer.rate.bound and _intensity(layer) <= SPARSE)
+
+
+def _weights_share(layer: LayerDigest) -> float:
+    """Of the compulsory bytes what isn't the layer's own inputs and outputs: its constants."""
+    sizes = [_nbytes(tensor) for tensor in (*layer.facts.inputs, *layer.facts.outputs)]
+    if not layer.facts.bytes_min or layer.facts.op not in FUSING or None in sizes:
+        return 0.0
+    return 1 - sum(n for n in sizes if n is not None) / layer.facts.bytes_min
+
+
+def _nbytes(described: str) -> int | None:
+    """Of "name dtype shape order"; None where that isn't what it says."""
+    parts = described.rsplit(" ", 3)
+    try:
+        return np.dtype(parts[1]).itemsize * math.prod(int(n) for n in parts[2].split("x") if n != "scalar")
+    except (IndexError, TypeError, ValueError):
+        return None
+
+
 def _rereads(layer: LayerDigest) -> float:
     return layer.facts.bytes_moved / layer.facts.bytes_min if layer.facts.bytes_min else math.nan
 
@@ -199,15 +268,16 @@ def _above_roof_us(layer: LayerDigest) -> float:
 
 
 def _unfused(found: Digest) -> list[LayerDigest]:
-    """Activations that read what a layer wrote for them alone, and could have been fused into it."""
-    writer = {_tensor(o): layer.facts.op for layer in found.layers for o in layer.facts.outputs}
-    readers = Counter(_tensor(i) for layer in found.layers for i in layer.facts.inputs)
+    """What reads a tensor that a layer wrote for it alone, and could have been fused into that layer."""
+    writer = {tensor_name(o): layer.facts.op for layer in found.layers for o in layer.facts.outputs}
+    readers = Counter(tensor_name(i) for layer in found.layers for i in layer.facts.inputs)
     unfused = []
     for layer in found.layers:
-        if layer.facts.op in ACTIVATIONS and layer.facts.inputs:
-            x = _tensor(layer.facts.inputs[0])
-            if writer.get(x) in FUSING and readers[x] == 1:
-                unfused.append(layer)
+        op = layer.facts.op
+        takers = FUSING if op in ACTIVATIONS else ("Conv",) if op in AFTER_CONV else ()
+        tensors = [tensor_name(x) for x in layer.facts.inputs]
+        if any(writer.get(x) in takers and readers[x] == 1 for x in tensors):
+            unfused.append(layer)
     return unfused
 
 
@@ -225,15 +295,19 @@ def _sure(record: RunRecord, found: Digest) -> list[str]:
         said.append("Too few repetitions for an interval: run it again with more.")
     if not math.isnan(record.closure_residual):
         ends = _range(record.closure_residual_low, record.closure_residual_high)
-        share = f"{record.closure_residual:.1%}{ends}"
+        share = f"{record.closure_residual:z.1%}{ends}"
         said.append(f"Of the caller's clock {share} is claimed by no layer and no transfer.")
     if not math.isnan(record.profiling_overhead):
         ends = _range(record.profiling_overhead_low, record.profiling_overhead_high)
         said.append(f"Measuring layers changes a run by {record.profiling_overhead:+.1%}{ends}.")
     unresolved = [layer for layer in found.layers if layer.is_unresolved]
     if unresolved:
-        names = _list([_name(layer) for layer in unresolved])
-        said.append(f"{len(unresolved)} of the layers can't be told from the floor of measuring: {names}.")
+        for at_floor in (True, False):
+            named = [_name(layer) for layer in unresolved if layer.is_at_floor == at_floor]
+            if named:
+                many = "layer isn't" if len(named) == 1 else "layers aren't"
+                why = unresolved_because(at_floor)
+                said.append(f"{len(named)} {many} resolved ({why}): {_list(named)}.")
     return said + [_sentence(text) for text in (*facts.warnings(record), *record.notes)]
 
 
@@ -273,7 +347,7 @@ def _overlap(first: stats.Summary, second: stats.Summary) -> bool:
 
 
 def _range(low: float, high: float) -> str:
-    return "" if math.isnan(low) or math.isnan(high) else f" ({low:.1%} to {high:.1%})"
+    return "" if math.isnan(low) or math.isnan(high) else f" ({low:z.1%} to {high:z.1%})"
 
 
 def _intensity(layer: LayerDigest) -> float:
@@ -303,9 +377,9 @@ def _ops(layers: Sequence[LayerDigest]) -> str:
     return _list(sorted({layer.facts.op for layer in layers}))
 
 
-def _list(names: Sequence[str], separator: str = ", ") -> str:
-    more = len(names) - NAMED
-    return separator.join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+def _list(names: Sequence[str], separator: str = ", ", most: int = NAMED) -> str:
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _named(layer: LayerDigest) -> str:
@@ -322,13 +396,12 @@ def _quoted(name: str) -> str:
     return shorten(printable(name), NAME_WIDTH) or "(no name)"
 
 
-def _buffer(buffer: BufferFacts) -> str:
-    return f"{_quoted(buffer.name)} ({buffer.kind}, {size(buffer.nbytes)})"
-
-
-def _tensor(described: str) -> str:
-    """The name in "name dtype shape order"; names may hold blanks, the three words after them don't."""
-    return described.rsplit(" ", 3)[0]
+def _buffer(record: RunRecord, buffer: BufferFacts) -> str:
+    """What it is: an activation's own name is often the exporter's number, so whose it is, too."""
+    whose = ""
+    if buffer.kind in ("activation", "output") and buffer.first < len(record.layers):
+        whose = f" of {_quoted(record.layers[buffer.first].name)}"
+    return f"{_quoted(buffer.name)} ({buffer.kind}{whose}, {size(buffer.nbytes)})"
 
 
 def _sentence(text: str) -> str:

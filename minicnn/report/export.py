@@ -23,27 +23,28 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a name tha
 BUFFER = ("name", "kind", "nbytes", "offset", "first", "last")
 
 
-def write(path: str | os.PathLike[str], content: str, record: RunRecord) -> Path:
+def write(path: str | os.PathLike[str], content: str, *records: RunRecord) -> Path:
     """Puts a report where it was asked for, in one step and as readable as any other new file.
 
-    Raises    OutputError: no such folder, no right to write, or no plain file or the record stands there
+    Raises    OutputError: no such folder, no right to write, or no plain file or a record stands there
     """
     place = Path(os.path.realpath(path))
     try:
-        _refuse_to_replace(place, record)
+        _refuse_to_replace(place, records)
     except OSError as error:  # a name that is too long, a folder that can't be entered
         raise OutputError("the report can't be written", file=path, found=error.strerror or error) from None
     write_atomically(place, lambda temporary: _fill(temporary, content))
     return place
 
 
-def _refuse_to_replace(place: Path, record: RunRecord) -> None:
+def _refuse_to_replace(place: Path, records: tuple[RunRecord, ...]) -> None:
     if not place.parent.is_dir():
         folder = f"the folder {place.parent}"
         raise OutputError("the report's folder isn't there", file=place, expected=folder)
     if place.exists() and not place.is_file():
         raise OutputError("the report's place isn't a plain file", file=place, remedy="another name")
-    if record.path and place.exists() and Path(record.path).exists() and place.samefile(record.path):
+    paths = [record.path for record in records if record.path and Path(record.path).exists()]
+    if place.exists() and any(place.samefile(path) for path in paths):
         raise OutputError("the report would replace the record itself", file=place, remedy="another name")
 
 

@@ -22,7 +22,7 @@ from minicnn import stats
 from minicnn.errors import OutputError
 from minicnn.record import LayerFacts, RunRecord
 from minicnn.report import table
-from minicnn.report.digest import Digest, LayerDigest, digest, median_repetition, peak_layer
+from minicnn.report.digest import Digest, LayerDigest, digest, median_repetition, peak_layer, writers
 from minicnn.report.explain import explain
 
 PAGE = Path(__file__).parent / "page"
@@ -33,19 +33,26 @@ SAMPLES = 2000  # repetitions drawn, at most
 
 def html_text(record: RunRecord) -> str:
     """Raises    OutputError: bokeh isn't installed"""
+    return assemble("page", Path(record.model_file).name or "a run", page_data(record))
+
+
+def assemble(name: str, title: str, data: dict[str, Any]) -> str:
+    """The page of one file: `page/{name}.html` with its script, style, BokehJS and what it draws.
+
+    Raises    OutputError: bokeh isn't installed
+    """
     library = bokeh_scripts()
-    script = (PAGE / "page.js").read_text(encoding="utf-8")
+    script = "\n".join((PAGE / f"{part}.js").read_text(encoding="utf-8") for part in ("shared", name))
     scripts = [*library, script]
-    model = Path(record.model_file).name or "a run"
     pieces = {
         "policy": " ".join(f"'sha256-{_sha256(text)}'" for text in scripts),
-        "title": html.escape(f"minicnn: {table.printable(model)}"),
+        "title": html.escape(f"minicnn: {table.printable(title)}"),
         "style": (PAGE / "page.css").read_text(encoding="utf-8"),
-        "record": _inert(json.dumps(page_data(record), ensure_ascii=True, allow_nan=False)),
+        "record": _inert(json.dumps(data, ensure_ascii=True, allow_nan=False)),
         "library": "".join(f"<script>{text}</script>\n" for text in library),
         "script": script,
     }
-    template = (PAGE / "page.html").read_text(encoding="utf-8")
+    template = (PAGE / f"{name}.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: pieces[match[1]], template)
 
 
@@ -78,13 +85,13 @@ def page_data(record: RunRecord) -> dict[str, Any]:
     return {
         "model": table.printable(Path(record.model_file).name) or "a model",
         "device": table.printable(record.device) or "an unknown device",
-        "about": _about(record),
+        "about": about(record),
         "tiles": _tiles(record, found),
         "words": [
             {"title": part.title, "sentences": [table.printable(said) for said in part.sentences]}
             for part in explain(record, found)
         ],
-        "layers": [_layer(layer) for layer in found.layers],
+        "layers": _layers(record, found),
         "peak": peak_layer(record),
         "timeline": _timeline(record),
         "buffers": [
@@ -97,33 +104,57 @@ def page_data(record: RunRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _layer(layer: LayerDigest) -> dict[str, Any]:
+def _layers(record: RunRecord, found: Digest) -> list[dict[str, Any]]:
+    """Each layer, with the layers it reads from: the drawn network's lines."""
+    sources = writers(record)
+    readers: list[list[int]] = [[] for _ in sources]
+    for index, wrote in enumerate(sources):
+        for source in {w for w in wrote if w is not None}:
+            readers[source].append(index)
+    names = [f"layer {i + 1}, {layer.name or '(no name)'}" for i, layer in enumerate(record.layers)]
+    drawn = []
+    for layer, wrote, read in zip(found.layers, sources, readers, strict=True):
+        origins = ["the network's input" if w is None else names[w] for w in wrote]
+        reads = [f"{x} (from {o})" for x, o in zip(layer.facts.inputs, origins, strict=True)]
+        goes = ["read by", *(names[r] for r in read)] if read else []
+        writes = [*layer.facts.outputs, *goes]
+        before = sorted({w for w in wrote if w is not None})
+        drawn.append({**_layer(layer, reads, writes), "from": before})
+    return drawn
+
+
+def _layer(layer: LayerDigest, reads: list[str], writes: list[str]) -> dict[str, Any]:
     facts, interval = layer.facts, layer.time.interval
     return {
         "name": table.printable(facts.name) or "(no name)",
         "op": table.printable(facts.op),
         "variant": table.printable(table.variant(facts)),
-        "us": _number(layer.time.median),
-        "low": _number(interval.low),
-        "high": _number(interval.high),
+        "us": number(layer.time.median),
+        "low": number(interval.low),
+        "high": number(interval.high),
         "time": table.time(layer.time.median),
-        "share": _number(layer.share, 5),
+        "share": number(layer.share, 5),
         "flops": facts.flops,
-        "intensity": _number(facts.flops / facts.bytes_min, 4) if facts.bytes_min else None,
-        "gflops": _number(layer.rate.gflop_per_s) if facts.flops else None,
-        "roof": _number(layer.rate.share, 4),
+        "intensity": number(facts.flops / facts.bytes_min, 4) if facts.bytes_min else None,
+        "gflops": number(layer.rate.gflop_per_s) if facts.flops else None,
+        "roof": number(layer.rate.share, 4),
         "bound": layer.rate.bound,
-        "error": _number(facts.check_of_bound, 4) if facts.is_checked else None,
+        "error": number(facts.check_of_bound, 4) if facts.is_checked else None,
+        "energy": number(_energy_uj(facts)),
         "live": facts.live_bytes,
         "size": table.size(facts.live_bytes),
         "workspace": facts.workspace_bytes,
         "fallback": facts.is_fallback,
         "unresolved": layer.is_unresolved,
-        "facts": _facts(layer),
+        "facts": _facts(layer, reads, writes),
     }
 
 
-def _facts(layer: LayerDigest) -> list[list[str]]:
+def _energy_uj(facts: LayerFacts) -> float:
+    return facts.energy_by_power_uj if math.isnan(facts.energy_uj) else facts.energy_uj
+
+
+def _facts(layer: LayerDigest, reads: list[str], writes: list[str]) -> list[list[str]]:
     """All that is known of a layer, as (label, text); at the end what is not."""
     facts, rate = layer.facts, layer.rate
     rows = {
@@ -135,7 +166,7 @@ def _facts(layer: LayerDigest) -> list[list[str]]:
         "middle 90 %": _us(layer.time.percentile_5, " to ", layer.time.percentile_95),
         "extremes": _us(layer.time.minimum, " to ", layer.time.maximum),
         "share of the layers' time": "" if math.isnan(layer.share) else f"{layer.share:.2%}",
-        "resolved": "no: nearer to the floor of measuring than its spread" if layer.is_unresolved else "",
+        "resolved": f"no: {table.unresolved(layer.is_at_floor)}" if layer.is_unresolved else "",
         "idle before it": _us(layer.gap_us),
         "host time to hand it over": _us(layer.enqueue_us),
         "by itself, caches warm": _us(layer.alone_warm_us),
@@ -147,8 +178,8 @@ def _facts(layer: LayerDigest) -> list[list[str]]:
         "of the nearer roof": "" if math.isnan(rate.share) else f"{rate.share:.1%}, the roof of {rate.bound}",
         "alive while it runs": f"{table.size(facts.live_bytes)} ({facts.live_bytes:,} B)",
         "workspace": f"{facts.workspace_bytes:,} B",
-        "reads": "\n".join(facts.inputs),
-        "writes": "\n".join(facts.outputs),
+        "reads": "\n".join(reads),
+        "writes": "\n".join(writes),
         "steps": "\n".join(facts.kernel) or "none: its output is there already",
         "of a GPU each takes": "\n".join(text for text in facts.resources if text),
         "energy, by the counter": _energy(facts.energy_uj),
@@ -191,7 +222,7 @@ def _us(first: float, between: str = "", second: float | None = None) -> str:
     return f"{first:,.2f} us" if second is None else f"{first:,.2f}{between}{second:,.2f} us"
 
 
-def _about(record: RunRecord) -> list[list[str]]:
+def about(record: RunRecord) -> list[list[str]]:
     """(label, text): what was run, where, with what."""
     threads = f"{record.threads} threads" if record.device_kind == "host" else ""
     machine = ", ".join(word for word in (record.device, record.device_architecture, threads) if word)
@@ -225,11 +256,14 @@ def _tiles(record: RunRecord, found: Digest) -> list[list[str]]:
     if found.slowest:
         slowest = found.slowest[0]
         name = table.shorten(table.printable(slowest.facts.name), 40)
-        tiles.append(["slowest layer", f"{slowest.share:.1%}", name])
+        about = f"{name} ({table.printable(slowest.facts.op)}), {table.time(slowest.time.median)} us"
+        tiles.append(["slowest layer", f"{slowest.share:.1%}", about])
     peak = peak_layer(record)
     if peak is not None:
-        where = table.shorten(table.printable(record.layers[peak].name), 40)
-        tiles.append(["memory peak", table.size(record.layers[peak].live_bytes), f"at {where}"])
+        layer = record.layers[peak]
+        where = table.shorten(table.printable(layer.name), 40)
+        at = f"at {where} ({table.printable(layer.op)}), layer {peak + 1}"
+        tiles.append(["memory peak", table.size(layer.live_bytes), at])
     tiles.append(["weights", table.size(record.weights_bytes), "beside that"])
     return tiles
 
@@ -244,7 +278,7 @@ def _timeline(record: RunRecord) -> dict[str, Any] | None:
     if repetition is None:
         return None
     ends = np.cumsum(np.maximum(record.time_us[repetition], 0.0))
-    return {"repetition": repetition, "ends": [_number(end) for end in ends]}
+    return {"repetition": repetition, "ends": [number(end) for end in ends]}
 
 
 def _roofs(record: RunRecord) -> dict[str, float] | None:
@@ -264,15 +298,15 @@ def _runs(record: RunRecord) -> dict[str, Any] | None:
     edges = np.histogram_bin_edges(us, bins=min(MOST_BINS, 2 * math.ceil(math.sqrt(us.size))))
     return {
         "repetition": shown.tolist(),
-        "us": [_number(value) for value in us],
+        "us": [number(value) for value in us],
         "warmup": warmup.tolist(),
         "outlier": record.is_outlier[shown].tolist(),
-        "edges": [_number(edge) for edge in edges],
+        "edges": [number(edge) for edge in edges],
         "steady_count": np.histogram(us[~warmup], edges)[0].tolist(),
         "warmup_count": np.histogram(us[warmup], edges)[0].tolist(),
     }
 
 
-def _number(value: float, digits: int = 3) -> float | None:
+def number(value: float, digits: int = 3) -> float | None:
     """Rounded, since a page is for the eye; None where JSON has no such number."""
     return round(float(value), digits) if math.isfinite(value) else None

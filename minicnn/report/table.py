@@ -230,9 +230,9 @@ def _proof(record: RunRecord) -> list[tuple[str, str]]:
         lines.append(("overhead", f"profiling adds {added}{rarely}"))
     if not math.isnan(record.bracket_us):
         floor = f"empty bracket {record.bracket_us:.2f} us, null kernel {record.null_kernel_us:.2f} us"
-        unresolved = int(facts.is_unresolved(record).sum())
-        marked = f"; {UNRESOLVED} {_plural(unresolved, 'layer')} not resolved from it" if unresolved else ""
-        lines.append(("floor", floor + marked))
+        number = int(facts.is_unresolved(record).sum())
+        marked = f"; {UNRESOLVED} {_plural(number, 'layer')} too short or too varying to tell"
+        lines.append(("floor", floor + marked if number else floor))
     if not (math.isnan(record.copy_gb_per_s) or math.isnan(record.fma_gflop_per_s)):
         copied, added = _three_digits(record.copy_gb_per_s), _three_digits(record.fma_gflop_per_s)
         lines.append(("roofs", f"{copied} GB/s copied, {added} GFLOP/s of multiply-adds in registers"))
@@ -249,7 +249,7 @@ def _energy(record: RunRecord) -> str:
 
 
 def _signed(share: float) -> str:
-    return f"{100 * share:.1f}%"
+    return f"{100 * share:z.1f}%"  # z: no minus before a zero
 
 
 def _bounds(low: float, high: float) -> str:
@@ -286,6 +286,13 @@ def _memory(record: RunRecord) -> list[str]:
 
 def _plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def unresolved(is_at_floor: bool) -> str:
+    """Why a layer's time isn't to be relied on."""
+    if is_at_floor:
+        return "too short to be told from the floor of measuring"
+    return "it varies by more than it lasts"
 
 
 def variant(facts: LayerFacts) -> str:

@@ -1,40 +1,11 @@
 // Draws the record that the page carries. What comes from it is put in as text, never as markup.
-"use strict";
 (() => {
+  const { COLOURS, REST, element, figure, hover, keyed, label, make, paint, percent, sourceOf, style, swatch } = shared;
   const record = JSON.parse(document.getElementById("record").textContent);
   const layers = record.layers.map((layer, index) => ({ ...layer, index }));
-  const plotting = Bokeh.Plotting;
-  const element = (id) => document.getElementById(id);
-  const figures = [];
 
-  // Okabe and Ito's colours without those that vanish on white or black; what is beyond them shares a grey.
-  const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9"];
   const WHISKERS = 150; // beyond so many bars they would hide them
-  const REST = "#8a9099";
   const KINDS = { activation: "#0072b2", input: "#009e73", output: "#e69f00", workspace: "#cc79a7" };
-
-  function make(tag, text, attributes = {}) {
-    const made = document.createElement(tag);
-    if (text !== undefined && text !== null) made.textContent = text;
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    return made;
-  }
-
-  function swatch(colour) {
-    const square = make("span", "", { class: "swatch", "aria-hidden": "true" });
-    square.style.background = colour;
-    return square;
-  }
-
-  function keyed(mark, text) {
-    const pair = make("span", undefined, { class: "keyed" });
-    pair.append(mark, text);
-    return pair;
-  }
-
-  const percent = (share) => (share === null ? "-" : `${(100 * share).toFixed(share && share < 0.00995 ? 2 : 1)} %`);
-  // On an axis Bokeh takes what stands between dollar signs, or after some backslashes, for TeX.
-  const label = (text) => text.replace(/[$\\]/g, "\u00b7");
 
   // --- types of layers, the most time first
 
@@ -118,7 +89,7 @@
         if (column.key === "variant" && layer.fallback) cell.classList.add("warn");
         if (column.key === "us" && layer.unresolved) {
           cell.classList.add("warn");
-          cell.title = "not resolved: nearer to the floor of measuring than its spread";
+          cell.title = "not resolved: too short, or it varies by more than it lasts";
         }
       }
       row.append(cell);
@@ -247,12 +218,14 @@
     element("close").focus({ preventScroll: true });
     if (shown.some((l) => l.index === index)) setEntry(index);
     tellMoment(index);
+    markInNetwork(index);
   }
 
   function closePanel() {
     if (element("panel").hidden) return;
     element("panel").hidden = true;
     rows.get(current)?.classList.remove("chosen");
+    markInNetwork(null);
     (opener?.isConnected ? opener : rows.get(current)?.querySelector(".pick"))?.focus({ preventScroll: true });
   }
 
@@ -263,35 +236,6 @@
   }
 
   // --- figures
-
-  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-  function figure(target, options) {
-    const made = plotting.figure({
-      sizing_mode: "stretch_width", tools: "xpan,xwheel_zoom,xbox_zoom,reset,save", toolbar_location: "above",
-      active_drag: null, min_border_right: 12, ...options,
-    });
-    made.toolbar.logo = null;
-    paint(made);
-    figures.push(made);
-    plotting.show(made, element(target));
-    return made;
-  }
-
-  function paint(made) {
-    const [ink, faint, line, grid] = ["--ink", "--faint", "--line", "--grid"].map(style);
-    made.background_fill_color = null;
-    made.border_fill_color = null;
-    made.outline_line_color = line;
-    for (const axis of [...made.below, ...made.left].filter((part) => part.axis_label !== undefined)) {
-      axis.axis_label_text_color = ink;
-      axis.axis_label_text_font_style = "normal";
-      axis.major_label_text_color = faint;
-      axis.axis_line_color = axis.major_tick_line_color = line;
-      axis.minor_tick_line_color = null;
-    }
-    for (const part of made.center) if (part.grid_line_color !== undefined) part.grid_line_color = grid;
-  }
 
   // Each figure is a document of its own and owns its ranges; ranges of one name follow each other.
   const links = {};
@@ -308,12 +252,6 @@
     range.properties.end.change.connect(follow);
     others.push(range);
     return range;
-  }
-
-  const sourceOf = (data) => new Bokeh.ColumnDataSource({ data });
-
-  function hover(made, renderer, tooltips, more = {}) {
-    made.add_tools(new Bokeh.HoverTool({ renderers: [renderer], tooltips, ...more }));
   }
 
   // A click on what stands for a layer opens its panel.
@@ -366,6 +304,126 @@
     pickable(made, glyph, source);
     bars = { source, x, y, whiskers };
     whiskers.visible = shown.length <= WHISKERS;
+  }
+
+  // --- the network: a column for each step away from the inputs, columns broken into rows like words
+
+  const MEASURES = [
+    { key: "us", title: "time", text: (l) => `${l.time} us` },
+    { key: "live", title: "memory alive", text: (l) => l.size, scale: 2 ** 20, unit: "MiB" },
+    { key: "error", title: "error, of what it may be", text: (l) => l.error?.toFixed(2), unit: "of the bound" },
+    { key: "energy", title: "energy", text: (l) => `${l.energy} uJ`, unit: "uJ" },
+  ].filter((m) => layers.some((l) => l[m.key] !== null));
+  const TALLEST = 4000; // pixels: a canvas has its limits
+  let network = null;
+
+  function layOut(width) {
+    const places = [];
+    const taken = new Set();
+    for (const layer of layers) {
+      const column = 1 + Math.max(-1, ...layer.from.map((i) => places[i].column));
+      let lane = layer.from.length ? Math.min(...layer.from.map((i) => places[i].lane)) : 0;
+      if (taken.has(`${column} ${lane}`)) for (lane = 0; taken.has(`${column} ${lane}`);) lane++;
+      taken.add(`${column} ${lane}`);
+      places.push({ column, lane });
+    }
+    const columns = 1 + Math.max(...places.map((p) => p.column));
+    const across = Math.max(Math.floor(width / 38), Math.ceil(Math.sqrt(3 * columns)));
+    const lanes = [];
+    for (const { column, lane } of places) {
+      const row = Math.floor(column / across);
+      lanes[row] = Math.max(lanes[row] ?? 1, lane + 1);
+    }
+    const tops = [];
+    let height = 0;
+    for (let row = 0; row < lanes.length; row++) {
+      tops[row] = height + 0.5;
+      height += lanes[row] + 0.5;
+    }
+    const points = places.map(({ column, lane }) => {
+      const row = Math.floor(column / across);
+      return { row, lane, x: column - row * across, y: -(tops[row] + lane + 0.25), top: -(tops[row] - 0.4) };
+    });
+    return { points, across, height };
+  }
+
+  function linesBetween(points, across) {
+    const lines = [];
+    const add = (x0, y0, x1, y1, cx, cy) => lines.push({ x0, y0, x1, y1, cx, cy });
+    const straight = (x0, y0, x1, y1) => add(x0, y0, x1, y1, (x0 + x1) / 2, (y0 + y1) / 2);
+    layers.forEach((layer, index) => layer.from.forEach((source) => {
+      const [a, b] = [points[source], points[index]];
+      const [from, to] = [a.x + 0.4, b.x - 0.4];
+      if (a.row !== b.row) {
+        straight(from, a.y, across - 0.3, a.x === across - 1 ? a.y : a.top);
+        straight(-0.7, b.x === 0 ? b.y : b.top, to, b.y);
+      } else if (a.lane === b.lane && b.x - a.x > 1) {
+        const bend = a.lane ? -0.9 : 0.9;
+        add(from, a.y, to, b.y, (from + to) / 2, a.y + bend);
+      } else straight(from, a.y, to, b.y);
+    }));
+    return lines;
+  }
+
+  // Operators as they are written short: Conv, GAP for GlobalAveragePool.
+  const short = (op) => label(op.replace(/[^A-Z]/g, "").length > 1 ? op.replace(/[^A-Z]/g, "").slice(0, 4) : op.slice(0, 4));
+
+  function drawNetwork() {
+    if (!layers.length || !MEASURES.length) return;
+    const width = element("network").clientWidth - 110;
+    const { points, across, height } = layOut(width);
+    const made = figure("network", {
+      height: Math.ceil(Math.min(30 * height, TALLEST)) + 60, tools: "pan,wheel_zoom,reset,save",
+      x_range: new Bokeh.Range1d({ start: -0.8, end: across - 0.2 }), y_range: new Bokeh.Range1d({ start: -height - 0.1, end: 0.1 }),
+    });
+    for (const part of [...made.below, ...made.left, ...made.center]) part.visible = false;
+    const lines = linesBetween(points, across);
+    const ends = Object.fromEntries(["x0", "y0", "x1", "y1", "cx", "cy"].map((key) => [key, lines.map((l) => l[key])]));
+    const fields = Object.fromEntries(Object.keys(ends).map((key) => [key, { field: key }]));
+    made.quadratic({ ...fields, source: sourceOf(ends), line_color: REST, line_alpha: 0.8 });
+    const source = sourceOf({
+      layer: layers.map((l) => l.index), x: points.map((p) => p.x), y: points.map((p) => p.y), name: layers.map((l) => l.name),
+      op: layers.map((l) => l.op), variant: layers.map((l) => l.variant), short: layers.map((l) => short(l.op)),
+      value: layers.map(() => 0), text: layers.map(() => ""), ink: layers.map(() => "#ffffff"),
+    });
+    const mapper = new Bokeh.LinearColorMapper({ palette: Bokeh.Palettes.Cividis256, low: 0, high: 1, nan_color: REST });
+    const box = { x: { field: "x" }, y: { field: "y" }, width: 0.8, height: 0.6 };
+    const glyph = made.rect({ ...box, source, fill_color: { field: "value", transform: mapper }, line_color: REST });
+    if (width / across > 30) {
+      made.text({
+        x: { field: "x" }, y: { field: "y" }, text: { field: "short" }, source, text_color: { field: "ink" },
+        text_font_size: "9px", text_align: "center", text_baseline: "middle",
+      });
+    }
+    const mark = sourceOf({ x: [], y: [] });
+    made.rect({ ...box, source: mark, fill_color: null, line_color: "#d55e00", line_width: 3 });
+    const scale = new Bokeh.ColorBar({ color_mapper: mapper, width: 10, label_standoff: 6, padding: 4 });
+    made.add_layout(scale, "right");
+    paint(made);
+    hover(made, glyph, [["layer", "@name"], ["type", "@op, @variant"], ["", "@text"]]);
+    pickable(made, glyph, source);
+    network = { source, mapper, scale, mark, points, made };
+    colourNetwork();
+  }
+
+  function colourNetwork() {
+    const measure = MEASURES.find((m) => m.key === element("colour-by").value);
+    const values = layers.map((l) => (l[measure.key] === null ? NaN : l[measure.key] / (measure.scale ?? 1)));
+    const most = values.reduce((best, v, i) => (v > (values[best] ?? -1) ? i : best), -1);
+    const high = Math.max(values[most] ?? 0, 1e-9);
+    if (most >= 0) element("network-most").textContent = `most: layer ${most + 1}, ${layers[most].name}, ${measure.text(layers[most])}`;
+    const { source, mapper, scale } = network;
+    mapper.setv({ low: 0, high });
+    scale.title = measure.unit ?? "us";
+    const text = layers.map((l) => `${measure.title}: ${l[measure.key] === null ? "not measured" : measure.text(l)}`);
+    // Cividis is light from its middle on.
+    source.data = { ...source.data, value: values, text, ink: values.map((v) => (v > 0.5 * high ? "#000000" : "#ffffff")) };
+  }
+
+  function markInNetwork(index) {
+    if (!network) return;
+    const point = network.points[index];
+    network.mark.data = point ? { x: [point.x], y: [point.y] } : { x: [], y: [] };
   }
 
   // Where layers begin and end: in time, or where no repetition was timed one by one.
@@ -469,7 +527,8 @@
     const isPeak = index === record.peak ? ", the peak" : "";
     element("alive-title").textContent = `Alive while layer ${index + 1}, ${layer.name}, runs: ${layer.size}${isPeak}`;
     const living = record.buffers.filter((b) => b.first <= index && index <= b.last).sort((a, b) => b.bytes - a.bytes);
-    element("alive").replaceChildren(...living.map((b) => make("li", `${b.name}: ${b.size}, ${b.kind}, layers ${b.first + 1} to ${b.last + 1}`)));
+    const life = (b) => (b.first === b.last ? `in layer ${b.first + 1} alone` : `from layer ${b.first + 1}, ${layers[b.first]?.name}, to layer ${b.last + 1}, ${layers[b.last]?.name}`);
+    element("alive").replaceChildren(...living.map((b) => make("li", `${b.name}: ${b.size}, ${b.kind}, ${life(b)}`)));
     if (momentSource) momentSource.data = { left: [begins[index]], right: [ends[index]], top: [layer.live / 2 ** 20] };
   }
 
@@ -554,13 +613,6 @@
 
   // --- light and dark, keys
 
-  function setTheme(isDark) {
-    document.documentElement.dataset.theme = isDark ? "dark" : "light";
-    element("theme").textContent = isDark ? "Light" : "Dark";
-    element("theme").setAttribute("aria-pressed", String(isDark));
-    figures.forEach(paint);
-  }
-
   function onKey(event) {
     if (event.key === "Escape") closePanel();
     const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
@@ -578,19 +630,20 @@
       arrange();
     });
     element("grouped").addEventListener("change", (event) => { view.grouped = event.target.checked; arrange(); });
+    MEASURES.forEach((m) => element("colour-by").append(make("option", m.title, { value: m.key })));
+    element("colour-by").addEventListener("change", () => { if (network) colourNetwork(); });
     element("table").addEventListener("keydown", moveFocus);
     element("moment").addEventListener("input", (event) => tellMoment(Number(event.target.value)));
     element("to-peak").addEventListener("click", () => tellMoment(record.peak ?? 0));
     element("close").addEventListener("click", closePanel);
     element("previous").addEventListener("click", () => step(-1));
     element("next").addEventListener("click", () => step(1));
-    element("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
     document.addEventListener("keydown", onKey);
   }
 
   // Pictures are drawn when they come near, one a turn, so that the page answers meanwhile.
   const pictures = new Map(Object.entries({
-    timeline: drawTimeline, memory: drawMemory, arena: drawArena, roofline: drawRoofline, runs: drawRuns,
+    network: drawNetwork, timeline: drawTimeline, memory: drawMemory, arena: drawArena, roofline: drawRoofline, runs: drawRuns,
   }));
   const waiting = [];
 
@@ -619,7 +672,6 @@
     addEventListener("beforeprint", () => { waiting.push(...pictures.keys()); while (waiting.length) drawNext(); });
   }
 
-  setTheme(matchMedia("(prefers-color-scheme: dark)").matches);
   writeHead();
   makeTable();
   writeTypes();
