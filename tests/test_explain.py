@@ -55,6 +55,7 @@ def one_layer(**facts):
         ),
         (10**5, 9 * 10**5, "is bound by memory: it reaches 1.0 GFLOP/s and 9.0 GB/s, 90% of the nearer roof"),
         (10**6, 10**4, "nearer to the roof of arithmetic, but far from it: it reaches 10.0 GFLOP/s"),
+        (2 * 10**7, 10**5, "beyond what arithmetic gives, so its variant takes fewer operations"),
         (10**5, 2 * 10**6, "beyond what memory gives, so its data came out of caches"),
         (0, 0, "has no compulsory traffic"),
     ],

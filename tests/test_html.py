@@ -82,7 +82,7 @@ def test_who_writes_and_who_reads():
     assert [layer["from"] for layer in found["layers"]] == [[], [0], []]
     facts = [dict(layer["facts"]) for layer in found["layers"]]
     assert facts[0]["reads"].endswith("NCHW (from the network's input)")
-    assert facts[0]["writes"].endswith("NHWC\nread by\nlayer 2, relu1")
+    assert facts[0]["writes"].endswith("NHWC\nread by layer 2, relu1")
     assert facts[1]["reads"].endswith("NHWC (from layer 1, conv1)")
 
 

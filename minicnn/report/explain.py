@@ -128,6 +128,9 @@ def _bound(record: RunRecord, layer: LayerDigest) -> str:
     reached = f"{rates}, {rate.share:.0%} of the nearer roof"
     if rate.share > 1 and rate.bound == "memory":
         return f"{name} reaches {reached}: beyond what memory gives, so its data came out of caches."
+    if rate.share > 1:
+        why = "its variant takes fewer operations than the definition, or the roof was measured too low"
+        return f"{name} reaches {reached}: beyond what arithmetic gives, so {why}."
     if rate.share >= NEAR:
         return f"{name} is bound by {rate.bound}: it reaches {reached} ({_operations(intensity)} a byte)."
     return (

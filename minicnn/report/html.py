@@ -116,8 +116,7 @@ def _layers(record: RunRecord, found: Digest) -> list[dict[str, Any]]:
     for layer, wrote, read in zip(found.layers, sources, readers, strict=True):
         origins = ["the network's input" if w is None else names[w] for w in wrote]
         reads = [f"{x} (from {o})" for x, o in zip(layer.facts.inputs, origins, strict=True)]
-        goes = ["read by", *(names[r] for r in read)] if read else []
-        writes = [*layer.facts.outputs, *goes]
+        writes = [*layer.facts.outputs, *(f"read by {names[r]}" for r in read)]
         before = sorted({w for w in wrote if w is not None})
         drawn.append({**_layer(layer, reads, writes), "from": before})
     return drawn

@@ -390,10 +390,11 @@
     const box = { x: { field: "x" }, y: { field: "y" }, width: 0.8, height: 0.6 };
     const glyph = made.rect({ ...box, source, fill_color: { field: "value", transform: mapper }, line_color: REST });
     if (width / across > 30) {
-      made.text({
+      const words = made.text({
         x: { field: "x" }, y: { field: "y" }, text: { field: "short" }, source, text_color: { field: "ink" },
         text_font_size: "9px", text_align: "center", text_baseline: "middle",
       });
+      words.nonselection_glyph = null; // a box that is picked takes no other's name away
     }
     const mark = sourceOf({ x: [], y: [] });
     made.rect({ ...box, source: mark, fill_color: null, line_color: "#d55e00", line_width: 3 });
@@ -542,7 +543,8 @@
     const { gbs, gflops } = record.roofs;
     hint.textContent =
       `Roofs as measured: ${gbs.toFixed(1)} GB/s of memory, ${gflops.toFixed(0)} GFLOP/s of arithmetic. Bytes are the compulsory ones, ` +
-      "so a layer whose data comes out of caches may be above the slope. Larger points take more of the time.";
+      "so a layer whose data comes out of caches may be above the slope; operations are the definition's, so one that takes fewer " +
+      "(Winograd) may be above the flat. Larger points take more of the time.";
     const ridge = gflops / gbs;
     const intensities = points.map((l) => l.intensity);
     const [from, to] = [Math.min(...intensities, ridge) / 2, Math.max(...intensities, ridge) * 2];
