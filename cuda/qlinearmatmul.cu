@@ -3,8 +3,7 @@
 // computes  sum = sum over k of (a[m,k] - a_zero) * (b[k,n] - b_zero[n])
 //           y[m,n] = saturate(round(sum * a_scale * b_scale[n] / y_scale) + y_zero), or sum itself (RESULT 2)
 //           null zero points: 0
-// layout    a, b by the strides of their rows and columns; y row-major, y_row apart; b_scale_step, b_zero_step: 1 if
-//           there is one for each column, else 0
+// layout    a, b, y row-major; b_scale_step, b_zero_step: 1 if there is one for each column, else 0
 // mapping   thread x: n; thread y: m
 // cost      M*N*K multiply-adds of integers; every a is fetched N times
 // needs     M*N, M*K, K*N < 2^31
@@ -15,19 +14,18 @@
 KERNEL(qlinearmatmul)(const Number* __restrict__ a, const float* __restrict__ a_scale, const Number* __restrict__ a_zero,
                       const Weight* __restrict__ b, const float* __restrict__ b_scale, const Weight* __restrict__ b_zero,
                       const float* __restrict__ y_scale, const Result* __restrict__ y_zero, Result* __restrict__ y,
-                      int b_scale_step, int b_zero_step, int M, int N, int K,
-                      int a_row, int a_column, int b_row, int b_column, int y_row, int y_first) {
+                      int b_scale_step, int b_zero_step, int M, int N, int K, int y_first) {
     int n = blockIdx.x * blockDim.x + threadIdx.x;
     int m = (blockIdx.y + y_first) * blockDim.y + threadIdx.y;
-    a += m * a_row;
+    a += m * K;
     int own_a_zero = a_zero ? a_zero[0] : 0;
     if (n >= N || m >= M) return;
     int own_b_zero = b_zero ? b_zero[n * b_zero_step] : 0;
     float multiplier = y_scale ? a_scale[0] * b_scale[n * b_scale_step] / y_scale[0] : 1.0f;
     int sum = 0;
     for (int k = 0; k < K; ++k) {
-        int factor = b[k * b_row + n * b_column] - own_b_zero;
-        sum += (a[k * a_column] - own_a_zero) * factor;
+        int factor = b[k * N + n] - own_b_zero;
+        sum += (a[k] - own_a_zero) * factor;
     }
-    y[m * y_row + n] = requantised(sum, multiplier, y_zero ? float(y_zero[0]) : 0.0f);
+    y[m * N + n] = requantised(sum, multiplier, y_zero ? float(y_zero[0]) : 0.0f);
 }

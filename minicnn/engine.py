@@ -26,6 +26,7 @@ from minicnn.narrowing import narrow
 from minicnn.onnx_raw import release
 from minicnn.plan import Layer, Plan
 from minicnn.planner import plan
+from minicnn.quantization import fold, join
 from minicnn.registry import Target
 from minicnn.rewrite import rewrite
 from minicnn.widening import widen
@@ -142,7 +143,7 @@ def _plan(graph: Graph, options: Options, target: Target) -> Plan:
 
 def _maker(graph: Graph, options: Options, target: Target) -> limits.Make:
     wide = widen(graph)
-    ready = rewrite(wide) if options.fuse else wide
+    ready = rewrite(fold(join(wide))) if options.fuse else fold(wide)
     if options.precision == "fp16" or wide is not graph:
         ready = narrow(ready, target)
     return lambda wanted: plan(

@@ -19,8 +19,10 @@ from minicnn.geometry import Shape
 from minicnn.graph import Dim, Epilogue, Graph, Node, TensorType
 
 FOLD_BYTES_LIMIT = 1 << 30
-_RANDOM = frozenset(
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli".split()
+# New at every run, or wanted as integers by `quantization`.
+_LATER = frozenset(
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli"
+    " DequantizeLinear".split()
 )
 # Extents depend on data, but the output is never much larger than the input.
 _BOUNDED_BY_INPUT = frozenset("NonZero Compress Unique".split())
@@ -202,8 +204,8 @@ class _Walk:
     def _can_fold(self, node: Node) -> bool:
         if not all(name in self.constants for name in node.inputs if name):
             return False
-        # Loops may run forever, random numbers are new at every run, and the evaluator knows no fused nodes.
-        is_plain = node.epilogue == Epilogue() and node.op not in _RANDOM and not node.captured
+        # Loops may run forever, and the evaluator knows no fused nodes.
+        is_plain = node.epilogue == Epilogue() and node.op not in _LATER and not node.captured
         has_graph = any(hasattr(value, "node") for value in node.attributes.values())
         if not is_plain or has_graph or fallback.is_refused(node):
             return False

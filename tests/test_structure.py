@@ -22,7 +22,7 @@ FLOORS = [
     ["normalization", "pooling", "product", "reduction"],
     ["ops", "device"],
     ["shapes", "choose", "patterns", "plan", "calibrate", "energy", "compare"],
-    ["rewrite", "segments", "slices", "widening", "limits", "predict"],
+    ["rewrite", "segments", "slices", "widening", "quantization", "limits", "predict"],
     ["planner", "narrowing"],
     ["execute"],
     ["describe"],

@@ -35,6 +35,7 @@ PARTS = {  # part: what its files' names begin with; the first that fits
         "minicnn/patterns.py",
         "minicnn/pooling.py",
         "minicnn/product.py",
+        "minicnn/quantization.py",
         "minicnn/reduction.py",
         "minicnn/resampling.py",
         "minicnn/strided.py",

@@ -100,6 +100,16 @@ CASES = {
             count_include_pad=1,
         ),
     ),
+    "3-D, ceil_mode, columns hang over": _case(
+        (1, 2, 5, 5, 8),
+        AveragePool(
+            kernel_shape=(2, 2, 2),
+            strides=(2, 2, 2),
+            pads=(0, 0, 1, 1, 1, 0),
+            ceil_mode=1,
+            count_include_pad=1,
+        ),
+    ),
     "3-D, all axes different": _case(
         (1, 2, 6, 9, 11),
         AveragePool(kernel_shape=(2, 3, 4), strides=(2, 1, 3), dilations=(4, 3, 2), pads=(1, 2, 0, 0, 1, 3)),

@@ -18,6 +18,7 @@ from minicnn.elements import CODES
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
+from minicnn.ops.qlinearconv_tiled import Depthwise, Tiled
 from minicnn.ops.quantizelinear import BYTES, saturated
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Kernel, Operand, Step
@@ -145,6 +146,9 @@ class QLinearConv(_IntegerConv):
             raise UnsupportedError("integers of other types", found=y_zero.dtype, accepted=BYTES)
         return (TensorType(dtype=y_zero.dtype, shape=shape),)
 
+    def variants(self) -> tuple[Variant, ...]:
+        return (Direct(), Tiled(), Depthwise())
+
     def operands(self, problem: Problem) -> dict[str, Operand | None]:
         names = ("x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero", "bias")
         return {name: problem.input(i) for i, name in enumerate(names)}
@@ -182,18 +186,22 @@ class ConvInteger(_IntegerConv):
         return self.exact(x, x_zeros, w, w_zeros).astype(np.int32)
 
 
+_KNOWN = tuple(range(1, 9))
+
+
 def _case(
     conv: QLinearConv, x: tuple[int, ...], w: tuple[int, ...], *, types: str = "uint8 int8 uint8",
-    per_channel: bool = False, bias: bool = True, w_zero: int = 0,
+    per_channel: bool = False, bias: bool = True, w_zero: int = 0, constants: tuple[int, ...] = _KNOWN,
+    one_zero: bool = False,
 ) -> Case:  # fmt: skip
     x_type, w_type, y_type = types.split()
     own = (w[0],) if per_channel else ()
-    shapes = (x, (), (), w, own, own, (), (), (w[0],) if bias else None)
+    shapes = (x, (), (), w, own, () if one_zero else own, (), (), (w[0],) if bias else None)
     dtypes = {0: x_type, 2: x_type, 3: w_type, 5: w_type, 7: y_type, 8: "int32"}
     full = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
     ranges = {0: full[x_type], 1: (0.01, 0.02), 2: (1.0, 9.0), 3: full[w_type], 4: (0.004, 0.01),
               5: (w_zero, w_zero), 6: (0.05, 0.1), 7: (1.0, 9.0), 8: (-2000.0, 2000.0)}  # fmt: skip
-    return Case(operator=conv, shapes=shapes, constants=(3, 8), dtypes=dtypes, ranges=ranges)
+    return Case(operator=conv, shapes=shapes, constants=constants, dtypes=dtypes, ranges=ranges)
 
 
 _ZEROS = {2: (3, 3), 3: (5, 5)}
@@ -215,6 +223,21 @@ CASES = {
     "groups": _case(QLinearConv(group=3, pads=(1, 1, 1, 1)), (2, 6, 5, 4), (9, 2, 3, 3), per_channel=True),
     "depthwise": _case(
         QLinearConv(group=7, strides=(2, 2), pads=(1, 1, 1, 1)), (1, 7, 9, 8), (7, 1, 3, 3), per_channel=True
+    ),
+    "scales at run time": _case(
+        QLinearConv(strides=(1, 2)), (2, 5, 9, 7), (6, 5, 3, 2), per_channel=True, constants=(3, 8)
+    ),
+    "scales for all filters, one zero point": _case(
+        QLinearConv(), (1, 4, 6, 7), (3, 4, 3, 3), per_channel=True, one_zero=True, constants=(3, 8)
+    ),
+    "unsigned weights about their middle": _case(
+        QLinearConv(strides=(2, 1), dilations=(1, 2), pads=(1, 2, 0, 1)), (2, 13, 7, 9), (50, 13, 3, 2),
+        types="uint8 uint8 uint8", w_zero=128, per_channel=True,
+    ),
+    "more filters than a tile": _case(QLinearConv(), (1, 6, 4, 15), (70, 6, 1, 1), types="int8 int8 int8"),
+    "depthwise, all axes different": _case(
+        QLinearConv(group=40, strides=(1, 3), dilations=(3, 2), pads=(0, 4, 1, 3)), (1, 40, 11, 62),
+        (40, 1, 2, 5), types="uint8 uint8 uint8", w_zero=7, per_channel=True,
     ),
     "1-D": _case(QLinearConv(auto_pad="SAME_UPPER", strides=(2,)), (1, 3, 17), (4, 3, 5)),
     "sums, zero points": Case(

@@ -78,8 +78,7 @@ class Direct(Variant):
                 kernel, **grid_and_block(found.n, found.m), **operands,
                 a=a.view(starts[0]), b=b.view(starts[1]), y=y.view(starts[2]),
                 b_scale_step=step(operands["b_scale"]), b_zero_step=step(operands["b_zero"]),
-                M=found.m, N=found.n, K=found.k, a_row=found.a_strides[0], a_column=found.a_strides[1],
-                b_row=found.b_strides[0], b_column=found.b_strides[1], y_row=found.y_row,
+                M=found.m, N=found.n, K=found.k,
             )  # fmt: skip
         return tuple(steps)
 

@@ -57,6 +57,7 @@ COLUMNS: Columns = {
 MOST_ROUNDS = 15
 MOST_BYTES = 2 << 30  # of all variants at a time
 ONE_BYTES = 6 << 30  # of one
+LONG = 5  # budgets
 PAUSE_S = 0.05  # a peer's threads go on spinning after a run
 
 
@@ -98,13 +99,14 @@ def gflop(point: Mapping[str, Any]) -> float:
 
 @dataclass
 class _Runner:
-    """A variant or a peer in its turn. run: microseconds"""
+    """A variant or a peer in its turn. run: microseconds; once_us: of the run that came first, caches cold"""
 
     label: str
     run: Callable[[], float]
     close: Callable[[], None]
     facts: dict[str, Any]
     is_peer: bool = False
+    once_us: float = 0.0
 
 
 def measure(point: Mapping[str, Any], bench: Bench, effort: Effort) -> list[Row]:
@@ -135,9 +137,10 @@ def measure(point: Mapping[str, Any], bench: Bench, effort: Effort) -> list[Row]
 
 
 def _timed(runners: Sequence[_Runner], bench: Bench, budget_s: float) -> list[tuple[_Runner, list[float]]]:
-    """The runners and their samples; each has run once before, untimed."""
-    samples: list[list[float]] = [[] for _ in runners]
-    spent = [0.0] * len(runners)
+    """The runners and their samples. A first run that takes many budgets is the only one."""
+    is_long = [runner.once_us > 1e6 * LONG * budget_s for runner in runners]
+    samples = [[runner.once_us] if long else [] for runner, long in zip(runners, is_long, strict=True)]
+    spent = [budget_s * long for long in is_long]
     try:
         with cache_flush(bench.device) as flush:
             for _ in range(MOST_ROUNDS):
@@ -173,22 +176,27 @@ def _own(variant: Variant, problem: Problem, x: np.ndarray, bench: Bench, truth:
     place = Place(variant, problem, device, [x, None])
     first, last = device.event(), device.event()
     program = device.capture([device.record(first), *place.actions, device.record(last)])
-    program()
-    device.sync()
 
     def run() -> float:
         program()
         device.sync()
         return device.elapsed_us(first, last)
 
+    once = run()
     facts: dict[str, Any] = {"workspace_bytes": workspace, "memory_bytes": tensors + workspace}
     facts |= _hot(place, device)
     facts |= truth.errors(place.output(), variant)
-    return _Runner(label=variant.name, run=run, close=place.close, facts=facts)
+    return _Runner(label=variant.name, run=run, close=place.close, facts=facts, once_us=once)
 
 
 def _hot(place: Place, device: Device) -> dict[str, Any]:
-    """Where the time of a run goes: events between all steps."""
+    """Where the time of a run goes: events between all steps, of one more run where there are several."""
+    if len(place.steps) == 1:
+        (step,) = place.steps
+        return {
+            "hot_kernel": step.kernel.entry if isinstance(step, Launch) else type(step).__name__,
+            "hot_share": 1.0,
+        }
     events = [device.event() for _ in range(len(place.steps) + 1)]
     actions = [device.record(events[0])]
     for action, event in zip(place.actions, events[1:], strict=True):
