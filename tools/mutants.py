@@ -57,6 +57,9 @@ def identity_of(entry: Mapping[str, str]) -> Identity:
     return tuple(entry[name] for name in IDENTITY)
 
 
+TESTS, KERNEL_CHECK = "tests", "kernel check"  # who judges a run
+
+
 def proofs() -> dict[Identity, str]:
     """Why a mutant computes the same."""
     return {identity_of(one): one["proof"] for one in read(PROOFS)}
@@ -75,6 +78,7 @@ def run_of(choice: Choice, every: Iterable[Mutant], verdicts: Iterable[Verdict],
         dict(zip(IDENTITY, v.mutant.identity, strict=True)) | {"since": ""} for v in tried if not v.by
     ]
     return {
+        "judge": KERNEL_CHECK if choice.kernel_check else TESTS,
         "seed": choice.seed,
         "each": choice.each,
         "date": datetime.date.today().isoformat(),
@@ -126,6 +130,8 @@ def percent(share: float | None) -> str:
 def page(runs: list[Run], known: Mapping[Identity, str]) -> str:
     """docs/mutants.md."""
     runs = sorted(runs, key=lambda run: -run["seed"])
+    checks = [run for run in runs if run["judge"] == KERNEL_CHECK]
+    runs = [run for run in runs if run["judge"] == TESTS]
     lines = [
         "# Mutants",
         "",
@@ -150,6 +156,8 @@ def page(runs: list[Run], known: Mapping[Identity, str]) -> str:
     lines += ["", *_by_rule(runs[0], known)] if runs else []
     for run in runs:
         lines += ["", f"## Survivors of seed {run['seed']}", "", *_survivors(run, known)]
+    for run in checks:
+        lines += ["", f"## `kernel check` alone, seed {run['seed']}", "", *_checked(run, known)]
     return "\n".join([*lines, ""])
 
 
@@ -169,6 +177,19 @@ def _by_rule(run: Run, known: Mapping[Identity, str]) -> Iterator[str]:
         f = Figures(run, rules, known)
         counts = [f.there, f.tried, f.none, f.host, f.simgpu, f.equivalent, f.open, percent(f.share)]
         yield f"| {' | '.join(map(str, [name, meaning, *counts]))} |"
+
+
+def _checked(run: Run, known: Mapping[Identity, str]) -> Iterator[str]:
+    f = Figures(run, RULES, known)
+    yield (
+        f"Mutants of our kernels, brought in as a user's would be and judged by `minicnn kernel check` "
+        f"(`python tools/mutants.py --kernel-check --each {run['each']} --seed {run['seed']}`): of {f.tried} "
+        f"{f.none} don't compile, {f.equivalent} are proven equivalent, {f.caught} are caught, {f.open} not: "
+        f"{percent(f.share)} %. The kernels as they are pass without a complaint (tools/own_kernels.py). "
+        f"{run['date']}, {run['machine']}, {run['minutes']} minutes. Survivors:"
+    )
+    yield ""
+    yield from _survivors(run, known)
 
 
 def _survivors(run: Run, known: Mapping[Identity, str]) -> Iterator[str]:
@@ -193,7 +214,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="say what would be tried")
     parser.add_argument("--log", type=Path, metavar="FILE", help="keeps what comes of each mutant")
     parser.add_argument("--again", action="store_true", help="tries the survivors of all runs")
-    parser.add_argument("--kernel-check", action="store_true", help="judged by `kernel check` alone; no page")
+    parser.add_argument("--kernel-check", action="store_true", help="judged by `kernel check` alone")
     parser.add_argument("--page", action="store_true", help="writes the page from what is kept")
     options = parser.parse_args()
     choice = Choice(
@@ -207,12 +228,13 @@ def main() -> int:
     if options.again:
         again(runs, options.jobs, options.log)
     elif not options.page:
-        is_known = any(run["seed"] == options.seed for run in runs)
-        if is_known and not (options.only or options.kernel_check):
+        judge = KERNEL_CHECK if options.kernel_check else TESTS
+        is_known = any((run["seed"], run["judge"]) == (options.seed, judge) for run in runs)
+        if is_known and not options.only:
             parser.error(f"seed {options.seed} has been run: tests were written for it; take a new one")
         begun = time.monotonic()
         every, verdicts = try_all(choice, options.jobs, options.log)
-        if options.only or options.kernel_check:
+        if options.only:
             by, known = Counter(v.by for v in verdicts), proofs()
             equivalent = sum(not v.by and v.mutant.identity in known for v in verdicts)
             caught = by["host"] + by["simgpu"]
@@ -229,7 +251,8 @@ def main() -> int:
 def again(runs: list[Run], jobs: int, log: Path | None) -> None:
     """Survivors tried on the tree as it is now; a line that is no more keeps its verdict."""
     known = proofs()
-    survivors = [one for run in runs for one in run["survivors"] if identity_of(one) not in known]
+    tested = [run for run in runs if run["judge"] == TESTS]
+    survivors = [one for run in tested for one in run["survivors"] if identity_of(one) not in known]
     named = frozenset(identity_of(one) for one in survivors)
     if not named:
         return
