@@ -8,6 +8,8 @@ record = engine.profile(x, repeat=50, record="run.h5")
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from minicnn import limits, onnx_file, shapes
 from minicnn.choose import NOTHING_MEASURED, load_measured
 from minicnn.device import open_device
 from minicnn.device.base import Device
-from minicnn.errors import InputError
+from minicnn.errors import DeviceError, InputError
 from minicnn.execute import Executable, Timing, check_inputs
 from minicnn.graph import Graph, TensorType
 from minicnn.narrowing import narrow
@@ -177,7 +179,8 @@ def host_target(threads: int | None = None) -> Target:
 class Engine:
     """A model on a device. Plans once for each set of input shapes and keeps them all.
 
-    Not thread-safe: one caller at a time. `close`, or use as a context manager, to free device memory.
+    Threads may share it for `run`: each waits for its turn. A forked process may not: it makes its own after
+    the fork. `close`, or use as a context manager, to free device memory.
     """
 
     def __init__(self, model: Model, device: Device, options: Options, *, owns_device: bool):
@@ -185,6 +188,8 @@ class Engine:
         self.device = device
         self.options = options
         self._owns_device = owns_device
+        self._turn = threading.Lock()
+        self._process = os.getpid()
         self._chains: dict[tuple[tuple[int, ...], ...], _Chain] = {}
         self._first = self._chain_for(model.resolve())
 
@@ -216,6 +221,7 @@ class Engine:
 
         x         an array where the model has one input, else {name: array}
         Raises    InputError: names, shapes or dtypes that don't fit
+                  DeviceError: in a process forked from the one that made the engine
         """
         return self.timed_run(x, profiled=False)[0]
 
@@ -223,10 +229,14 @@ class Engine:
         self, x: Inputs, *, profiled: bool, gaps: bool = False
     ) -> tuple[dict[str, np.ndarray], Timing]:
         """`run` with its times; the check of the inputs is the engine's own host time."""
-        start = self.device.clock_ns()
-        inputs, chain = self._prepare(x)
-        prepared = self.device.clock_ns()
-        outputs, timing = chain.timed_run(inputs, profiled=profiled, gaps=gaps)
+        if os.getpid() != self._process:
+            remedy = "load and plan in the process that runs, after the fork"
+            raise DeviceError("an engine of another process, this one's parent", remedy=remedy)
+        with self._turn:
+            start = self.device.clock_ns()
+            inputs, chain = self._prepare(x)
+            prepared = self.device.clock_ns()
+            outputs, timing = chain.timed_run(inputs, profiled=profiled, gaps=gaps)
         return outputs, replace(timing, host_us=timing.host_us + (prepared - start) / 1e3)
 
     def profile(
