@@ -65,7 +65,7 @@ def figures(table: Table) -> list[page.Figure]:
         ax.set_xlim(left=0.3)
         ax.set_xlabel("time over that of the fastest of minicnn's variants (log)")
         ax.set_ylabel("share of all problems, %")
-        page.legend(ax, ncols=2, loc="lower right")
+        page.legend(ax, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
     caption = (
         "On how many of the problems a variant is within a factor of the fastest; "
         "in brackets how many it can do."

@@ -39,7 +39,7 @@ FEWEST = 4  # networks: one is left out, three fit three coefficients
 
 def points(options: Options) -> list[dict[str, Any]]:
     names = networks.chosen(options.effort)
-    return [{"network": name} for name in (*names, "googlenet") if name in names or options.effort == "quick"]
+    return [{"network": name} for name in dict.fromkeys((*names, "googlenet"))]  # four at least
 
 
 def measure(point: Mapping[str, Any], bench: Bench) -> list[Row]:
@@ -106,7 +106,7 @@ def figures(table: Table) -> list[page.Figure]:
                 ax.set_title(model, fontsize=9)
                 ax.set_xlabel(f"measured {quantity}, {unit} (log)")
             all_axes[0].set_ylabel(f"predicted without the network, {unit} (log)")
-            page.legend(all_axes[2], loc="lower right")
+            canvas.legend(*all_axes[0].get_legend_handles_labels(), loc="outside right", frameon=False)
         caption = f"Each network's {quantity}, predicted from the other networks' counts."
         drawn.append(page.Figure(name=f"energy_{quantity}", caption=caption, canvas=canvas))
     return drawn
