@@ -58,6 +58,7 @@ class PlatformWheel(bdist_wheel):
 setup(
     packages=[*find_packages(include=["minicnn", "minicnn.*"]), "minicnn.cuda", "minicnn.models"],
     package_dir={"minicnn.cuda": "cuda", "minicnn.models": "models"},
+    include_package_data=False,  # MANIFEST.in is for the sdist; wheels hold no models, no ladder
     package_data=PACKAGE_DATA,
     cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
 )
