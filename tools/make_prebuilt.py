@@ -3,7 +3,7 @@
     python tools/make_prebuilt.py
 
 The macros of all kernels in the plans of the ten networks of the benchmarks, the published ones and those of
-models/, on each kind of processor with few and many threads, and on a GPU.
+models/, on each kind of processor with few and many threads, and on a GPU; and those that calibrate.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import onnx  # noqa: E402
 
 import minicnn  # noqa: E402
 import published  # noqa: E402
+from minicnn import calibrate  # noqa: E402
 from minicnn.device.prebuilt import Defines, text_of  # noqa: E402
 from minicnn.engine import Options  # noqa: E402
 from minicnn.kernels import source_folder  # noqa: E402
@@ -71,6 +72,9 @@ def wanted() -> Wanted:
                         found[key] |= macros_of(model, target)
                     except minicnn.errors.ShapeError:
                         continue
+    for key in found:
+        accumulators = calibrate.ACCUMULATORS.get(key, calibrate.OTHER_ACCUMULATORS)
+        found[key].add(("calibrate.cu", (("ACCUMULATORS", accumulators),)))
     return found
 
 

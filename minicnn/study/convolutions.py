@@ -148,7 +148,7 @@ def _timed(runners: Sequence[_Runner], bench: Bench, budget_s: float) -> list[tu
                 for index, runner in enumerate(runners):
                     if samples[index] and spent[index] + spent[index] / len(samples[index]) > budget_s:
                         continue
-                    if after_peer != runner.is_peer:
+                    if after_peer or runner.is_peer:
                         time.sleep(PAUSE_S)
                     flush()
                     bench.device.sync()
