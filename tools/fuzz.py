@@ -139,7 +139,8 @@ def _through(seed: int, file: Path, device: Device, counts: Counter[str]) -> Non
 
 def _is_past_float32(before: dict[str, np.ndarray]) -> bool:
     """Whether sums of such inputs may leave the range of float32, as they do not in float64."""
-    return any(x.dtype.kind == "f" and not (np.abs(x) < VAST).all() for x in before.values())
+    floats = (x.astype(np.float64) for x in before.values() if x.dtype.kind == "f")
+    return any(not (np.abs(x) < VAST).all() for x in floats)
 
 
 def _agrees(file: Path, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> bool:
