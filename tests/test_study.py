@@ -23,6 +23,7 @@ from minicnn.registry import Variant
 from minicnn.study import NAMES, chooser, convolutions, energy, run, table
 from minicnn.study.convolutions import Effort
 from minicnn.study.run import Bench, Options
+from tools import make_studies
 
 ROOT = Path(__file__).parent.parent
 QUICK = Options(effort="quick", device="host", threads=1)
@@ -169,3 +170,16 @@ def test_without_matplotlib_nothing_is_measured(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputError, match="matplotlib"):
         run.study("chooser", tmp_path, QUICK)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_is_what_is_kept() -> None:
+    assert make_studies.PAGE.read_text() == make_studies.page()
+
+
+def test_every_kept_result_is_within_its_bound() -> None:
+    """DeepBench and convnet-benchmarks: every problem, by every variant that applies."""
+    for name, problems in (("deepbench", 103), ("convnet", 5)):
+        found = table.read(make_studies.RESULTS / name / f"{name}.h5")
+        assert len(found.groups("problem" if name == "deepbench" else "layer")) == problems
+        bounds = found["error_of_bound"][~np.isnan(found["error_of_bound"])]
+        assert len(bounds) > 2 * problems and (bounds <= 1).all()

@@ -18,7 +18,7 @@ from minicnn.elements import CODES
 from minicnn.errors import ShapeError, UnsupportedError
 from minicnn.graph import TensorType
 from minicnn.kernels import launch
-from minicnn.ops.qlinearconv_tiled import Depthwise, Tiled
+from minicnn.ops.qlinearconv_tiled import Depthwise, Dp4a, Tiled
 from minicnn.ops.quantizelinear import BYTES, saturated
 from minicnn.registry import Case, Cost, Orders, Problem, Variant, operator
 from minicnn.step import Kernel, Operand, Step
@@ -147,7 +147,7 @@ class QLinearConv(_IntegerConv):
         return (TensorType(dtype=y_zero.dtype, shape=shape),)
 
     def variants(self) -> tuple[Variant, ...]:
-        return (Direct(), Tiled(), Depthwise())
+        return (Direct(), Tiled(), Dp4a(), Depthwise())
 
     def operands(self, problem: Problem) -> dict[str, Operand | None]:
         names = ("x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero", "bias")

@@ -1,4 +1,4 @@
-"""`tiled`, `depthwise`: convolutions of 8-bit integers whose constants are known.
+"""`tiled`, `dp4a`, `depthwise`: convolutions of 8-bit integers whose constants are known.
 
 Four products an instruction, or 16 channels side by side. Sums are exact: both give the definition's numbers.
 
@@ -16,7 +16,7 @@ from minicnn import epilogue, tiling
 from minicnn.elements import CODES
 from minicnn.geometry import CHANNEL_PAD, ceil_div, round_up
 from minicnn.kernels import launch
-from minicnn.registry import Orders, Packing, Problem, Target, Variant
+from minicnn.registry import Orders, Packing, Problem, Variant
 from minicnn.step import Kernel, Operand, Step
 from minicnn.window import two_axes, window_arguments
 
@@ -36,8 +36,6 @@ HOST_PIXELS = {
     4: 6,
 }  # vectors of 16 filters -> pixels: sums that 32 registers hold beside those
 GPU_PIXELS = {1: 4}
-THREADS = {"host": 8}  # of a block; OTHER_THREADS elsewhere
-OTHER_THREADS = 64
 
 
 class _Packed(Variant):
@@ -88,9 +86,12 @@ def _bias(problem: Problem) -> np.ndarray:
 
 
 class Tiled(_Packed):
-    """Tiles of pixels by vectors of filters."""
+    """Tiles of pixels by vectors of filters, for the CPU."""
 
     name = "tiled"
+    devices: tuple[str, ...] = ("host",)
+    pixels: Mapping[int, int] = HOST_PIXELS
+    threads = 8  # of a block
 
     def suits(self, problem: Problem) -> str:
         w = problem.inputs[3]
@@ -131,8 +132,7 @@ class Tiled(_Packed):
         arguments = window_arguments(two_axes(conv.windows(x.shape[2:], (R, S)[4 - len(x.shape) :])))
         vectors = self._vectors(problem)
         pixels = x.shape[0] * arguments["P"] * arguments["Q"]
-        tile = _pixels(problem.target)[vectors]
-        threads = THREADS.get(problem.target.kind, OTHER_THREADS)
+        tile, threads = self.pixels[vectors], self.threads
         zeros, first, multiplier = problem.tables
         read = round_up(C, 4)  # a pixel's padding may be read: its weights are 0
         return launch(
@@ -163,11 +163,19 @@ class Tiled(_Packed):
         K, C, R, S = _weights(problem)
         return K, C, R, S
 
-    @staticmethod
-    def _vectors(problem: Problem) -> int:
+    def _vectors(self, problem: Problem) -> int:
         """Of 16 filters a tile: the most that leave none of the last tile's empty."""
         all_vectors = ceil_div(problem.y.shape[1], 16)
-        return max(v for v in _pixels(problem.target) if all_vectors % v == 0)
+        return max(v for v in self.pixels if all_vectors % v == 0)
+
+
+class Dp4a(Tiled):
+    """The same for a GPU, whose threads hold fewer sums."""
+
+    name = "dp4a"
+    devices = ("cuda", "sim")
+    pixels = GPU_PIXELS
+    threads = 64
 
 
 class Depthwise(_Packed):
@@ -226,10 +234,6 @@ class Depthwise(_Packed):
 def _signed(w: np.ndarray) -> np.ndarray:
     """As int8: unsigned weights from their middle on."""
     return w if w.dtype == np.int8 else (w.astype(np.int16) - 128).astype(np.int8)
-
-
-def _pixels(target: Target) -> dict[int, int]:
-    return HOST_PIXELS if target.kind == "host" else GPU_PIXELS
 
 
 def _types(problem: Problem) -> tuple[tuple[str, int], ...]:

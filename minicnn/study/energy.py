@@ -106,7 +106,7 @@ def figures(table: Table) -> list[page.Figure]:
                 ax.set_title(model, fontsize=9)
                 ax.set_xlabel(f"measured {quantity}, {unit} (log)")
             all_axes[0].set_ylabel(f"predicted without the network, {unit} (log)")
-            canvas.legend(*all_axes[0].get_legend_handles_labels(), loc="outside right", frameon=False)
+            canvas.legend(*all_axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
         caption = f"Each network's {quantity}, predicted from the other networks' counts."
         drawn.append(page.Figure(name=f"energy_{quantity}", caption=caption, canvas=canvas))
     return drawn
