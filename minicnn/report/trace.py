@@ -37,7 +37,7 @@ def trace_text(record: RunRecord) -> str:
             "which": "the profiled run whose layers together are nearest the median",
         },
     }
-    return json.dumps(trace, ensure_ascii=True, allow_nan=False)
+    return json.dumps(trace, ensure_ascii=False, allow_nan=False)
 
 
 def _events(record: RunRecord, repetition: int) -> list[dict[str, Any]]:
